@@ -1,0 +1,1 @@
+"""Backends, one file or folder a library; they never import one another."""

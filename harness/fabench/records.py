@@ -1,0 +1,327 @@
+"""The result file: JSON Lines of header, env, row, canary and footer records, each a pydantic model.
+
+Base units inside (bytes, FLOPs, ns, s, Hz), named in the field. A number that is not known is null beside a status that
+says why; NaN and Infinity are never written. Reading and writing are in `resultfile.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from fabench.names import Accuracy, Flag, Regime, Status, StopReason
+
+SCHEMA = "fabench/1.0"
+"""Major: a reader must know it. Minor: a reader may meet fields it does not know."""
+
+
+class Record(BaseModel):
+    """The base of all records: unknown fields are an error, and no float is NaN or infinite."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True)
+
+
+class Harness(Record):
+    """Which fabench wrote the file."""
+
+    version: str
+    git_sha: str | None = None
+    dirty: bool | None = None
+
+
+class Header(Record):
+    """The first line: what was asked for."""
+
+    rec: Literal["header"] = "header"
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    run_id: str
+    session_id: str
+    """Files of one session were measured interleaved on one device: their times may be compared closely."""
+    ab_side: Literal["a", "b"] | None = None
+    started: str
+    """ISO 8601, UTC."""
+    argv: list[str]
+    suite: dict[str, Any]
+    """The suite as resolved: every default filled in, the baseline included."""
+    suite_hash: str
+    filter: dict[str, Any] = Field(default_factory=dict)
+    """What narrowed the suite: where, backend, shard, rows."""
+    planned_rows: int
+    """Rows of one complete run: (case, backend) pairs x rounds."""
+    rounds: int
+    seed: int
+    harness: Harness
+
+
+class Peaks(Record):
+    """Peaks of the device by dtype, and where they come from."""
+
+    flops: dict[str, float]
+    """FLOP/s by dtype."""
+    bandwidth: float | None = None
+    """Bytes/s."""
+    source: str
+
+
+class Identity(Record):
+    """What the hardware is: two files that differ here come from different devices."""
+
+    device_type: Literal["cpu", "cuda"]
+    model: str
+    capability: tuple[int, int] | None = None
+    sms: int | None = None
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+    ecc: bool | None = None
+    power_limit_w: float | None = None
+    mig: bool | None = None
+    threads: int | None = None
+    """CPU threads used, on a CPU."""
+
+
+class Software(Record):
+    """What ran on it."""
+
+    python: str
+    torch: str
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    triton: str | None = None
+    backends: dict[str, str] = Field(default_factory=dict)
+    """Version of each backend's library."""
+    variables: dict[str, str] = Field(default_factory=dict)
+    """Environment variables that change kernels, where set."""
+
+
+class Session(Record):
+    """The state of the machine when the session began: informational, never part of an identity."""
+
+    gpu_uuid_hash: str | None = None
+    host_hash: str
+    boot_id: str | None = None
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    cpu: str | None = None
+    governor: str | None = None
+    load_1min: float | None = None
+
+
+class Env(Record):
+    """Where rows were measured. One a session; rows name theirs by `env_id`."""
+
+    rec: Literal["env"] = "env"
+    env_id: str
+    session_id: str
+    peaks: Peaks
+    identity: Identity
+    software: Software
+    session: Session
+
+
+class Method(Record):
+    """The rules of a measurement; `method_id` is their hash. What follows from the device is in `Derived`."""
+
+    regime: Regime
+    cache: Literal["cold", "warm"]
+    timer: Literal["cuda_event", "perf_counter"]
+    inputs: str
+    """How inputs were rotated and distributed."""
+    rules: str
+    """Version of the rule set."""
+
+
+class Detail(Record):
+    """Why a row is not plainly ok."""
+
+    message: str
+    worst: dict[str, Any] | None = None
+    """Where the worst error is: tensor, b, h, row, col, got, expected."""
+    traceback: str | None = None
+
+
+class TensorError(Record):
+    """How far one output is from the reference (docs/parity.md): the rho rule judges, the rest is shown beside it."""
+
+    max_rho: float | None = None
+    rms_rho: float | None = None
+    max_el: float | None = None
+    max_abs: float | None = None
+    rmse: float | None = None
+    cosine: float | None = None
+    relative_frobenius: float | None = None
+    bias: float | None = None
+    """Mean signed error."""
+    ulp_p50: float | None = None
+    ulp_p999: float | None = None
+    ulp_max: float | None = None
+    two_x: float | None = None
+    """Max error over twice that of the emulated low-precision pass: flash-attention's tests ask for at most 1."""
+
+
+class Parity(Record):
+    """The verdict's numbers, by tensor."""
+
+    accuracy: Accuracy = Field(alias="class")
+    O: TensorError | None = None  # noqa: E741
+    lse: TensorError | None = None
+    dQ: TensorError | None = None
+    dK: TensorError | None = None
+    dV: TensorError | None = None
+    rows_checked: int | None = None
+    """Rows of O compared, where sampled."""
+
+
+class CostRecord(Record):
+    """What the problem costs, the same for every backend."""
+
+    pairs: int
+    """Attended (query, key) pairs of one head."""
+    flops: int
+    ideal_bytes: int
+    convention: str
+
+
+class Utilization(Record):
+    """Fractions of 1; null where the peak is not known."""
+
+    mfu: float | None = None
+    """FLOP/s over the datasheet peak."""
+    gemm: float | None = None
+    """FLOP/s over the measured GEMM."""
+    hbm: float | None = None
+    """Ideal bytes per second over the measured copy."""
+    roofline: float | None = None
+    """max(FLOPs/peak, bytes/bandwidth) over the time, measured peaks."""
+
+
+class Memory(Record):
+    """Memory of one call beyond its inputs, in bytes; null where it could not be measured."""
+
+    peak_bytes: int | None = None
+    outputs_bytes: int | None = None
+    workspace_bytes: int | None = None
+    saved_bytes: int | None = None
+    device_delta_bytes: int | None = None
+    """Growth of the device's used memory that the allocator does not see."""
+    predicted_bytes: int | None = None
+    note: str | None = None
+    """Why it is null."""
+
+
+class Derived(Record):
+    """What the device or a measured time made of the rules; recorded, not hashed."""
+
+    flush_bytes: int | None = None
+    rotation: int | None = None
+    idle_s: float | None = None
+    loops: int | None = None
+
+
+class Telemetry(Record):
+    """Means and ranges while the row was measured."""
+
+    sm_clock_mhz_mean: float | None = None
+    sm_clock_mhz_min: float | None = None
+    memory_clock_mhz_mean: float | None = None
+    power_w_mean: float | None = None
+    temperature_c_max: float | None = None
+    energy_j: float | None = None
+    event_reasons: int | None = None
+    """NVML clock event reasons seen, or-ed together."""
+    polls: int = 0
+
+
+class Spent(Record):
+    """Where the row's wall time went, in seconds."""
+
+    total_s: float
+    device_s: float = 0.0
+    idle_s: float = 0.0
+    reference_s: float = 0.0
+    profile_s: float = 0.0
+    memory_s: float = 0.0
+    check_s: float = 0.0
+
+
+class Row(Record):
+    """The outcome of one (case, backend, round, attempt). A failure never has a speed."""
+
+    rec: Literal["row"] = "row"
+    row_id: str
+    round: int
+    attempt: int
+    key: dict[str, Any]
+    """The case; see `Case.from_key`."""
+    env_id: str
+    backend: str
+    backend_sha256: str | None = None
+    """Of a user's file."""
+    rerun: str
+    """The command that repeats this row alone."""
+    time: str
+    compile_s: float | None = None
+    t_host_ns: int | None = None
+    tuned: dict[str, Any] | None = None
+    """What an autotuner or a dispatcher chose."""
+    method_id: str | None = None
+    method: Method | None = None
+    order: int | None = None
+    """Position in the shuffled order of the round."""
+    status: Status
+    detail: Detail | None = None
+    parity: Parity | None = None
+    K: int | None = None
+    """Calls per sample."""
+    n: int | None = None
+    """Samples."""
+    samples_ns: list[float] | None = None
+    """Nanoseconds of one call, in the order taken."""
+    quantiles: dict[str, float] | None = None
+    """Of samples_ns: min, p10, p25, median, p75, p90, max, ci_low, ci_high (95 % interval of the median)."""
+    flags: list[Flag] = Field(default_factory=list)
+    cost: CostRecord | None = None
+    utilization: Utilization | None = None
+    memory: Memory | None = None
+    kernels: list[str] | None = None
+    derived: Derived | None = None
+    telemetry: Telemetry | None = None
+    spent: Spent | None = None
+    stop_reason: StopReason | None = None
+
+
+class Canary(Record):
+    """A fixed piece of work timed now and then: the drift sensor, and the measured roofline."""
+
+    rec: Literal["canary"] = "canary"
+    env_id: str
+    session_id: str
+    time: str
+    round: int
+    where: Literal["start", "between", "end"]
+    gemm_flops: dict[str, float]
+    """Measured GEMM FLOP/s by dtype."""
+    copy_bandwidth: float | None = None
+    """Measured copy, bytes read plus bytes written per second."""
+    null_ns: float | None = None
+    """Launch floor: time of an empty kernel."""
+    regime: Regime
+
+
+class Footer(Record):
+    """The last line; a resumed file has one for each part, and the last counts."""
+
+    rec: Literal["footer"] = "footer"
+    rows_written: int
+    """Row records before this line."""
+    status_counts: dict[Status, int]
+    complete: bool
+    ended: str
+
+
+AnyRecord = Annotated[Header | Env | Row | Canary | Footer, Field(discriminator="rec")]
+ADAPTER: TypeAdapter[Header | Env | Row | Canary | Footer] = TypeAdapter(AnyRecord)
+"""Validates one line of a result file; its JSON Schema is what `fabench schema record` prints."""
