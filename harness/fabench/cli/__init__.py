@@ -1,1 +1,59 @@
-"""."""
+"""The command line: one module a command, imported only when that command runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+COMMANDS: dict[str, str] = {}
+"""Command -> its line in --help. The module of command `x` is `fabench.cli.x` (`x_` where x is a Python word)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use; errors of fabench's own become one sentence and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command object, from its module's `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"fabench.cli.{cmd_name}{'_' if cmd_name == 'list' else ''}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Add 'did you mean' to an unknown command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from fabench.text import did_you_mean
+
+            ctx.fail(f"unknown command '{args[0]}'{did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print each command's line without importing it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a FabenchError ends it with its sentence and its exit code."""
+        from fabench.errors import FabenchError
+
+        try:
+            return super().invoke(ctx)
+        except FabenchError as error:
+            failure = click.ClickException(str(error))
+            failure.exit_code = error.exit_code
+            raise failure from error
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fabench")
+def main() -> None:
+    """Is this attention kernel right, and how fast is it, against everything else, on this GPU?"""
