@@ -7,12 +7,24 @@ from typing import Any
 
 import click
 
-COMMANDS: dict[str, str] = {}
+from fabench.errors import FabenchError
+
+COMMANDS: dict[str, str] = {
+    "run": "Measure a suite: a verdict and numbers for every case and backend.",
+}
 """Command -> its line in --help. The module of command `x` is `fabench.cli.x` (`x_` where x is a Python word)."""
 
 
+class Failure(click.ClickException):
+    """A FabenchError on its way out: printed as `Error: sentence`, exiting with its own code."""
+
+    def __init__(self, error: FabenchError) -> None:
+        super().__init__(str(error))
+        self.exit_code = error.exit_code  # type: ignore[misc]  # click declares it on the class
+
+
 class LazyGroup(click.Group):
-    """A group whose commands are imported on first use; errors of fabench's own become one sentence and an exit code."""
+    """Commands are imported on first use; an error of fabench's own becomes one sentence and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of `COMMANDS`."""
@@ -43,14 +55,10 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a FabenchError ends it with its sentence and its exit code."""
-        from fabench.errors import FabenchError
-
         try:
             return super().invoke(ctx)
         except FabenchError as error:
-            failure = click.ClickException(str(error))
-            failure.exit_code = error.exit_code
-            raise failure from error
+            raise Failure(error) from error
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
