@@ -10,6 +10,9 @@ from functools import lru_cache
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Two-sided confidence of the median's interval wherever fabench prints one."""
@@ -28,9 +31,7 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 
     Raises ValueError if there are no samples, if one is not finite, or if confidence is not within (0, 1).
     """
-    ordered = _ordered(samples)
-    k = lower_rank(len(ordered), confidence)
-    return float(ordered[k - 1]), float(ordered[-k])
+    return _interval(_ordered(samples), confidence)
 
 
 @lru_cache(maxsize=4096)
@@ -56,11 +57,16 @@ def quantiles(samples: Sequence[float]) -> dict[str, float]:
     """
     ordered = _ordered(samples)
     values = np.quantile(ordered, list(LEVELS.values()))
-    low, high = median_interval(ordered)
+    low, high = _interval(ordered, CONFIDENCE)
     return {**{name: float(value) for name, value in zip(LEVELS, values, strict=True)}, "ci_low": low, "ci_high": high}
 
 
-def _ordered(samples: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _interval(ordered: Floats, confidence: float) -> tuple[float, float]:
+    k = lower_rank(len(ordered), confidence)
+    return float(ordered[k - 1]), float(ordered[-k])
+
+
+def _ordered(samples: Sequence[float]) -> Floats:
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     if ordered.ndim != 1 or ordered.size == 0:
         raise ValueError(f"samples must be a list of at least one number, got shape {ordered.shape}")
