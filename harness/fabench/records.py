@@ -245,6 +245,30 @@ class Spent(Record):
     profile_s: float = 0.0
     memory_s: float = 0.0
     check_s: float = 0.0
+    worker_start_s: float = 0.0
+    """Start of the worker process, on the first row it gives."""
+
+
+class Published(Record):
+    """Where a published figure stands, and what it says there; nothing of it was measured by fabench."""
+
+    paper: str
+    """Authors, title, year, and where to get it."""
+    place: str
+    """Table, figure, section, file or thread."""
+    gpu: str
+    """As the source names it."""
+    convention: str
+    """How the source counts FLOPs."""
+    mark: Literal["paper", "vendor", "issue", "blog"]
+    """What kind of source: a paper or project chart, a vendor's table or README, an issue or PR, a blog."""
+    approximate: bool = False
+    """Read off a figure, not printed as a number."""
+    value: float | None = None
+    """The figure as printed; null where the source prints none, e.g. OOM."""
+    unit: str = "TFLOP/s"
+    note: str | None = None
+    """What the figure leaves open, or what had to be assumed."""
 
 
 class Row(Record):
@@ -261,7 +285,7 @@ class Row(Record):
     backend_sha256: str | None = None
     """Of a user's file."""
     rerun: str
-    """The command that repeats this row alone."""
+    """The command that repeats this row alone; empty for a published figure."""
     time: str
     compile_s: float | None = None
     t_host_ns: int | None = None
@@ -291,6 +315,8 @@ class Row(Record):
     telemetry: Telemetry | None = None
     spent: Spent | None = None
     stop_reason: StopReason | None = None
+    published: Published | None = None
+    """Set on a figure taken from a publication: such a row was not measured here (see `resultfile`)."""
 
 
 class Canary(Record):

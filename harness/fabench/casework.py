@@ -1,0 +1,281 @@
+"""The work of one case inside a worker: check every backend, time the good ones together, verify them once more.
+
+Nothing here survives the process: what a backend does to it (crash, hang, exit) is seen by the supervisor through the
+board and the end of the pipe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fabench.backend import Backend, Prepared
+from fabench.case import Case
+from fabench.device import Device
+from fabench.inputs import Tensors
+from fabench.launches import Launches, gradients_of, poison_free_blocks
+from fabench.names import Flag
+from fabench.outcome import Failure, classify, split_output
+from fabench.parity.rule import judge
+from fabench.protocol import CHECK, FIRST_ROW, PREPARE, TIME, Board
+
+if TYPE_CHECKING:
+    from fabench.measure.engine import Engine
+    from fabench.measure.sampling import Measurement
+    from fabench.reference import Reference
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line and the suite settled for every case of the run."""
+
+    regime: str = "burst"
+    seconds: float = 0.5
+    check: bool = True
+    reference: str = "auto"
+    """auto | full | sampled"""
+
+
+@dataclass
+class Job:
+    """One backend's part of the case, and what is known of it so far."""
+
+    row_id: str
+    backend: Backend
+    board_row: int
+    describe: bool = True
+    """Measure memory and kernel names too: once per case and backend, not in every round."""
+    prepared: Prepared | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    flags: set[Flag] = field(default_factory=set)
+    spent: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def call(self) -> Prepared:
+        """The prepared backend; only after `prepare` went well."""
+        assert self.prepared is not None
+        return self.prepared
+
+
+class CaseWork:
+    """One case on one device, for several backends."""
+
+    def __init__(self, case: Case, device: Device, engine: Engine, options: Options, board: Board, emit: Emit) -> None:
+        self.case, self.device, self.engine, self.options = case, device, engine, options
+        self.board, self.emit = board, emit
+        self.torch_device = torch.device(device.torch_name)
+
+    def run(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None, reference_s: float) -> None:
+        """Check, time and verify; emits one `row` event per job, as soon as it is known."""
+        ready = []
+        for job in jobs:
+            job.spent["reference_s"] = reference_s / len(jobs)
+            if self._guard(job, lambda job=job: self._check(job, tensors, reference)):  # type: ignore[misc]
+                ready.append(job)
+        if ready:
+            self._time(ready, tensors, reference)
+
+    def _guard(self, job: Job, step: Callable[[], None]) -> bool:
+        """Run one step of a job; on any exception its row ends here. True if the step went well."""
+        try:
+            step()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            before_output = "before_output" not in job.fields
+            failure = classify(error, before_output=before_output)
+            self.finish(job, failure.row_fields(), fatal=failure.fatal)
+            return False
+        finally:
+            self.board.leave()
+        return True
+
+    def finish(self, job: Job, outcome: dict[str, Any], *, fatal: bool = False) -> None:
+        """Emit the job's row. A failure has no samples, whatever was measured before it failed."""
+        job.fields.pop("before_output", None)
+        fields = {**job.fields, **outcome}
+        fields["flags"] = sorted({*job.flags, *fields.get("flags", ())})
+        fields["spent"] = {"total_s": time.perf_counter() - job.began, **job.spent}
+        job.prepared = None
+        self.emit({"ev": "row", "row_id": job.row_id, "fields": fields, "fatal": fatal})
+
+    def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
+        """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
+        job.began = time.perf_counter()
+        self.board.enter(job.board_row, PREPARE)
+        with_lse = None
+        job.prepared = job.backend.prepare(self.case, self.device)
+        self._outputs(job.call, tensors)
+        self.engine.synchronize()
+        if job.backend.facts.returns_lse:
+            with_lse = job.backend.prepare(self.case, self.device, lse=True)
+            self._lse(with_lse, tensors)
+            self.engine.synchronize()
+        job.fields["compile_s"] = time.perf_counter() - job.began
+        job.fields["before_output"] = False
+        if job.call.copied:
+            job.flags.add("copied")
+        if job.call.tuned is not None:
+            job.fields["tuned"] = job.call.tuned()
+        self.board.enter(job.board_row, CHECK)
+        checking = time.perf_counter()
+        if reference is None:
+            job.flags.add("unchecked")
+        else:
+            poison_free_blocks(self.case, self.torch_device)
+            outputs = self._outputs(job.call, tensors)
+            if with_lse is not None:
+                outputs["LSE"] = self._lse(with_lse, tensors)
+            self._judge(job, outputs, reference)
+            del outputs
+        job.spent["check_s"] = time.perf_counter() - checking
+        if job.describe:
+            self._describe(job, tensors)
+
+    def _outputs(self, prepared: Prepared, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """One launch of the case's direction: O, and dQ, dK, dV where gradients are asked for."""
+        if not self.case.has_backward:
+            with torch.no_grad():
+                output = prepared.call(tensors.q, tensors.k, tensors.v)
+            return split_output(output, self.case, self.torch_device, lse=False)
+        return gradients_of(prepared, tensors, self.case)
+
+    def _lse(self, prepared: Prepared, tensors: Tensors) -> torch.Tensor:
+        with torch.no_grad():
+            output = prepared.call(tensors.q, tensors.k, tensors.v)
+        return split_output(output, self.case, self.torch_device, lse=True)["LSE"]
+
+    def _judge(self, job: Job, outputs: dict[str, torch.Tensor], reference: Reference, when: str = "") -> None:
+        """Compare with the reference; the first judgement's numbers are the row's. Raises Failure('wrong_result')."""
+        accuracy = job.backend.facts.accuracy_for(self.case.dtype)
+        judgement = judge(self.case, reference, outputs, accuracy)
+        parity = judgement.parity.model_dump(mode="json", by_alias=True)
+        if reference.sampled:
+            job.flags.add("sampled")
+        if not judgement.passed:
+            message = f"{when}{judgement.message}"
+            raise Failure("wrong_result", message, worst=judgement.worst, extra={"parity": parity})
+        job.fields.setdefault("parity", parity)
+
+    def _describe(self, job: Job, tensors: Tensors) -> None:
+        from fabench.measure.kernels import profile_kernels
+        from fabench.measure.memory import measure_memory
+
+        began = time.perf_counter()
+        job.fields["memory"] = measure_memory(self.case, job.call, tensors, self.engine).model_dump(mode="json")
+        job.spent["memory_s"] = time.perf_counter() - began
+        began = time.perf_counter()
+        report = profile_kernels(lambda: self._outputs(job.call, tensors), self.engine)
+        job.spent["profile_s"] = time.perf_counter() - began
+        if report is None:
+            return
+        job.fields["kernels"] = report.names
+        facts = job.backend.facts
+        if report.other_streams:
+            raise Failure("error", f"other stream: {report.other_streams[0]} ran outside the current stream")
+        if facts.kernels and not facts.bare and not report.matches(facts.kernels):
+            wanted, got = " or ".join(facts.kernels), ", ".join(report.names[:4]) or "no kernel at all"
+            raise Failure("error", f"fallback: expected a kernel named like {wanted}, got {got}")
+
+    def _time(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None) -> None:
+        """Time what passed, interleaved as far as memory allows, and verify each timed output."""
+        launches = Launches(self.case, tensors, self.engine)
+        for group in launches.groups([(job.call, job) for job in jobs]):
+            alive = [job for _, job in group]
+            if len(group) < len(jobs):
+                for job in alive:
+                    job.flags.add("not_interleaved")
+            self._time_group(alive, launches, reference)
+
+    def _time_group(self, jobs: list[Job], launches: Launches, reference: Reference | None) -> None:
+        from fabench.measure.method import method_for
+        from fabench.measure.sampling import Candidate, Limits, measure
+
+        candidates, by_name = [], {}
+        for job in jobs:
+            if not self._guard(job, lambda job=job: self._open(job, launches)):  # type: ignore[misc]
+                continue
+            by_name[job.row_id] = job
+            launch = launches.launcher(job.row_id, self._entering(job))
+            candidates.append(Candidate(job.row_id, launch, launches.rotation))
+        method = method_for(self.options.regime, self.device, self.case.inputs)
+
+        def on_window(name: str, samples: list[float]) -> None:
+            self.board.leave()
+            self.emit({"ev": "window", "row_id": name, "n": len(samples)})
+
+        while candidates:
+            failed = None
+            try:
+                measured = measure(candidates, method, Limits(seconds=self.options.seconds), self.engine, on_window)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # the candidate at work when it was raised is to blame
+                failed = by_name.get(launches.last_name)
+                if failed is None:
+                    raise
+                self._blame(failed, error)
+            finally:
+                self.board.leave()
+            if failed is not None:
+                candidates = [c for c in candidates if c.name != failed.row_id]
+                launches.close(failed.row_id)
+                continue
+            for name, measurement in measured.items():
+                job = by_name[name]
+                job.fields["method"] = method.model_dump(mode="json")
+                self._guard(job, lambda j=job, m=measurement: self._conclude(j, m, launches, reference))  # type: ignore[misc]
+                launches.close(name)
+            return
+
+    def _blame(self, job: Job, error: BaseException) -> None:
+        failure = classify(error, before_output=False)
+        self.finish(job, failure.row_fields(), fatal=failure.fatal)
+
+    def _entering(self, job: Job) -> Callable[[], None]:
+        board, row = self.board, job.board_row
+        return lambda: board.enter(row, TIME)
+
+    def _open(self, job: Job, launches: Launches) -> None:
+        self.board.enter(job.board_row, CHECK)
+        launches.open(job.row_id, job.call)
+
+    def _conclude(self, job: Job, m: Measurement, launches: Launches, reference: Reference | None) -> None:
+        """Verify a timed output and a launch on changed inputs, then emit the row with its samples."""
+        if m.error:
+            raise Failure("error", m.error)
+        job.flags |= m.flags
+        job.spent.update(device_s=m.device_s, idle_s=m.idle_s)
+        if reference is not None:
+            self.board.enter(job.board_row, CHECK)
+            began = time.perf_counter()
+            if m.kept is not None:
+                index, output = m.kept
+                self._judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
+            with launches.changed_inputs() as changed:
+                poison_free_blocks(self.case, self.torch_device)
+                outputs = self._outputs(job.call, changed)
+                self._judge(job, outputs, reference.rotated(1), "after the inputs changed in place: ")
+            job.spent["check_s"] += time.perf_counter() - began
+        outcome = {
+            "status": "ok",
+            "samples_ns": m.samples_ns,
+            "K": m.K,
+            "n": m.n,
+            "t_host_ns": m.t_host_ns,
+            "stop_reason": m.stop_reason,
+            "derived": m.derived.model_dump(mode="json"),
+        }
+        self.finish(job, outcome)
+
+
+def first_board_row(index: int) -> int:
+    """Board row of the case's `index`-th backend."""
+    return FIRST_ROW + index

@@ -1,0 +1,86 @@
+"""What the supervisor and a worker say to one another: JSON lines over two pipes, and a board for the watchdog.
+
+The board is a page of shared memory. A worker writes there which row is at work, in which phase, before every launch:
+too often for a pipe, and it must be readable after the worker has died.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Any
+
+IDLE = 0
+"""Board row: nobody's calls are running (idle windows, bookkeeping)."""
+REFERENCE = 1
+"""Board row: the reference is being computed."""
+FIRST_ROW = 2
+"""Board row of the case's first backend; the others follow."""
+
+PREPARE, CHECK, TIME = 0, 1, 2
+"""Board phases; each has its own limit."""
+
+PHASE_NAMES = {PREPARE: "preparing", CHECK: "checking", TIME: "timing"}
+
+
+class Board:
+    """Who is at work, in shared memory: written by the worker, read by the supervisor."""
+
+    SIZE = mmap.PAGESIZE
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, self.SIZE)
+        self._words = memoryview(self._map).cast("Q")
+
+    @classmethod
+    def create(cls) -> Board:
+        """A new board whose `fd` a child may inherit."""
+        fd = os.memfd_create("fabench-board")
+        os.ftruncate(fd, cls.SIZE)
+        return cls(fd)
+
+    def enter(self, row: int, phase: int) -> None:
+        """Say that the calls of board row `row` run from now on."""
+        self._words[1] = phase
+        self._words[0] = row
+
+    def leave(self) -> None:
+        """Say that nobody's calls run."""
+        self._words[0] = IDLE
+
+    @property
+    def row(self) -> int:
+        """Board row at work now, or when the worker died."""
+        return self._words[0]
+
+    @property
+    def phase(self) -> int:
+        """Phase of the row at work."""
+        return self._words[1]
+
+    def close(self) -> None:
+        """Release the page and its descriptor."""
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """One message as a line."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+class Lines:
+    """Splits what arrives on a pipe into messages; a torn last line of a dead peer is dropped."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The messages completed by `data`."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)

@@ -1,0 +1,283 @@
+"""Runs a plan: rounds of fresh workers, a watchdog over every row, a record of all that happens. No torch here."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+from fabench.case import Case
+from fabench.names import Status
+from fabench.plan import PlannedRow
+from fabench.protocol import FIRST_ROW, IDLE, PHASE_NAMES, PREPARE, REFERENCE, Board
+from fabench.worker_process import WorkerDiedError
+
+START_LIMIT_S = 300.0
+"""A worker that is not ready by then is given up: importing torch and the backends from a cold disk is slow."""
+REFERENCE_LIMIT_S = 600.0
+SILENCE_LIMIT_S = 600.0
+"""No event and nobody at work on the board for this long: the harness itself hangs."""
+POLL_S = 0.05
+CANARY_EVERY = 20
+
+
+class Worker(Protocol):
+    """What the supervisor needs of a worker, in a process of its own or in this one."""
+
+    board: Board
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Give it a command."""
+
+    def next_event(self, timeout: float) -> dict[str, Any] | None:
+        """What it has to say, or None within `timeout` seconds."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def close(self) -> None:
+        """End it in order."""
+
+
+class Sink(Protocol):
+    """Where outcomes go: the result file and the progress display."""
+
+    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], window: Window) -> None:
+        """One row is known."""
+
+    def canary(self, reading: dict[str, Any], where: str, round_: int) -> None:
+        """The canaries were timed."""
+
+    def working(self, planned: PlannedRow | None, case: Case) -> None:
+        """What is at work now, for the display."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a row may take, in seconds: its own calls, and making it ready."""
+
+    row_s: float = 120.0
+    prepare_s: float = 300.0
+
+
+@dataclass
+class Window:
+    """When a row was being timed, on the supervisor's monotonic clock."""
+
+    began: float | None = None
+    ended: float | None = None
+
+
+@dataclass
+class CaseRun:
+    """One case of one round: which rows are still owed, and what each has used of its time."""
+
+    case: Case
+    order: int
+    rows: dict[str, PlannedRow]
+    jobs: list[PlannedRow] = field(default_factory=list)
+    used: dict[tuple[str, bool], float] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)
+    deaths_idle: int = 0
+
+    def at_work(self, board_row: int) -> PlannedRow | None:
+        """The row whose calls were running, if it is still owed."""
+        index = board_row - FIRST_ROW
+        return self.jobs[index] if 0 <= index < len(self.jobs) and self.jobs[index].row_id in self.rows else None
+
+
+class Supervisor:
+    """Runs planned rows round by round; `start_worker(round)` gives a fresh worker."""
+
+    def __init__(
+        self,
+        start_worker: Callable[[], Worker],
+        start_command: dict[str, Any],
+        sink: Sink,
+        limits: Limits,
+        *,
+        canary_dtypes: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.start_worker, self.start_command, self.sink, self.limits = start_worker, start_command, sink, limits
+        self.canary_dtypes, self.clock = list(canary_dtypes), clock
+        self.worker: Worker | None = None
+        self.worker_start_s = 0.0
+        self._described: set[str] = set()
+        self._since_canary = 0
+
+    def run_round(self, round_: int, rows: Iterable[PlannedRow], seed: int) -> None:
+        """One round: every case in a shuffled order, in a worker of its own."""
+        cases = [list(group) for _, group in groupby(rows, key=lambda row: row.case.id)]
+        random.Random(f"{seed}/{round_}").shuffle(cases)
+        try:
+            self._canary("start", round_)
+            for order, group in enumerate(cases):
+                if self._since_canary >= CANARY_EVERY:
+                    self._canary("between", round_)
+                self._since_canary += len(group)
+                self._case(CaseRun(group[0].case, order, {row.row_id: row for row in group}), round_)
+            self._canary("end", round_)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def _drop(self) -> None:
+        if self.worker is not None:
+            self.worker.kill()
+            self.close()
+
+    def _ready_worker(self) -> Worker:
+        if self.worker is None:
+            began = self.clock()
+            self.worker = self.start_worker()
+            self.worker.send({"cmd": "start", **self.start_command})
+            while True:
+                event = self.worker.next_event(POLL_S)
+                if event is not None and event["ev"] == "ready":
+                    break
+                if event is not None and event["ev"] == "failed":
+                    raise WorkerDiedError("error", f"the worker could not start: {event['message']}")
+                if self.clock() - began > START_LIMIT_S:
+                    raise WorkerDiedError("error", f"the worker was not ready after {START_LIMIT_S:.0f} s")
+            self.worker_start_s = self.clock() - began
+        return self.worker
+
+    def _canary(self, where: str, round_: int) -> None:
+        """Time the canaries. They are no row: a worker that dies at it is replaced, and the run goes on."""
+        self._since_canary = 0
+        try:
+            worker = self._ready_worker()
+            worker.send({"cmd": "canary", "where": where, "dtypes": self.canary_dtypes})
+            deadline = self.clock() + START_LIMIT_S
+            while self.clock() < deadline:
+                event = worker.next_event(POLL_S)
+                if event is not None and event["ev"] == "canary":
+                    self.sink.canary(event["reading"], where, round_)
+                    return
+                if event is not None and event["ev"] == "failed":
+                    break
+        except WorkerDiedError:
+            pass
+        self._drop()
+
+    def _case(self, run: CaseRun, round_: int) -> None:
+        """Run a case until no row is owed, replacing the worker each time it dies."""
+        while run.rows:
+            run.jobs = list(run.rows.values())
+            self.sink.working(None, run.case)
+            try:
+                worker = self._ready_worker()
+                worker.send(
+                    {
+                        "cmd": "case",
+                        "key": run.case.key,
+                        "jobs": [
+                            {"row_id": r.row_id, "backend": r.backend, "describe": r.row_id not in self._described}
+                            for r in run.jobs
+                        ],
+                    }
+                )
+                done = self._collect(worker, run, round_)
+            except WorkerDiedError as death:
+                self._bury(run, round_, death)
+                continue
+            if not done:
+                self._drop()
+            elif run.rows:
+                self._finish_all(run, round_, "error", "the worker ended the case without this row")
+
+    def _collect(self, worker: Worker, run: CaseRun, round_: int) -> bool:
+        """Take events until the case is done (True) or the worker must be replaced (False)."""
+        last = heard = self.clock()
+        shown = IDLE
+        while True:
+            event = worker.next_event(POLL_S)
+            now = self.clock()
+            at_work = worker.board.row
+            if event is None:
+                if self._overdue(worker, run, round_, now - last):
+                    return False
+                if at_work == IDLE and now - heard > SILENCE_LIMIT_S:
+                    self._finish_all(run, round_, "error", f"no sign of life for {SILENCE_LIMIT_S:.0f} s")
+                    return False
+            elif event["ev"] == "window":
+                window = run.windows.setdefault(event["row_id"], Window(began=last))
+                window.ended = now
+            elif event["ev"] == "row":
+                self._finish(run, round_, event["row_id"], event["fields"])
+                if event["fatal"]:
+                    return False
+            elif event["ev"] == "case_done":
+                return True
+            elif event["ev"] == "failed":
+                self._finish_all(run, round_, "error", f"the harness failed: {event['message']}", event["traceback"])
+                return False
+            if event is not None:
+                heard = now
+            if at_work != shown:
+                shown = at_work
+                self.sink.working(run.at_work(at_work), run.case)
+            last = now
+
+    def _overdue(self, worker: Worker, run: CaseRun, round_: int, passed: float) -> bool:
+        """Charge the time to whoever is at work; end the row that has used up its own. True if the worker must go."""
+        board_row, phase = worker.board.row, worker.board.phase
+        if board_row == REFERENCE:
+            key, limit = ("reference", False), REFERENCE_LIMIT_S
+        else:
+            planned = run.at_work(board_row)
+            if planned is None:
+                return False
+            preparing = phase == PREPARE
+            key, limit = (planned.row_id, preparing), self.limits.prepare_s if preparing else self.limits.row_s
+        run.used[key] = run.used.get(key, 0.0) + passed
+        if run.used[key] <= limit:
+            return False
+        if board_row == REFERENCE:
+            self._finish_all(run, round_, "error", f"the reference took more than {limit:.0f} s")
+        else:
+            detail = f"{PHASE_NAMES.get(phase, 'running')} took more than {limit:g} s"
+            self._finish(run, round_, key[0], failure("timeout", detail))
+        return True
+
+    def _bury(self, run: CaseRun, round_: int, death: WorkerDiedError) -> None:
+        """Give the row that was at work the worker's death as its status, and let the others try again."""
+        board_row = self.worker.board.row if self.worker is not None else IDLE
+        planned = run.at_work(board_row)
+        if planned is not None:
+            self._finish(run, round_, planned.row_id, failure(death.status, str(death)))
+        elif board_row == REFERENCE:
+            self._finish_all(run, round_, "error", f"the reference failed: {death}")
+        else:
+            run.deaths_idle += 1
+            if run.deaths_idle > 1:
+                self._finish_all(run, round_, death.status, str(death))
+        self._drop()
+
+    def _finish(self, run: CaseRun, round_: int, row_id: str, fields: dict[str, Any]) -> None:
+        planned = run.rows.pop(row_id, None)
+        if planned is None:
+            return
+        if fields.get("memory") is not None:
+            self._described.add(row_id)
+        if self.worker_start_s and fields.get("spent"):
+            fields["spent"]["worker_start_s"], self.worker_start_s = self.worker_start_s, 0.0
+        self.sink.row(planned, round_, run.order, fields, run.windows.get(row_id, Window()))
+
+    def _finish_all(self, run: CaseRun, round_: int, status: str, message: str, traceback: str | None = None) -> None:
+        for row_id in list(run.rows):
+            self._finish(run, round_, row_id, failure(status, message, traceback))
+
+
+def failure(status: Status | str, message: str, traceback: str | None = None) -> dict[str, Any]:
+    """The row fields of a failure seen from outside the worker."""
+    return {"status": status, "detail": {"message": message, "traceback": traceback}}

@@ -1,0 +1,121 @@
+"""The process that owns the device: takes one case after another from the supervisor and may die at any of them.
+
+Run as `python -m fabench.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not meant to be started by hand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fabench.case import Case
+from fabench.device import Device
+from fabench.protocol import REFERENCE, Board, Lines, encode
+
+PR_SET_PDEATHSIG = 1
+
+
+class Session:
+    """What a worker keeps from one case to the next: the device, the engine, the backends, stored references."""
+
+    def __init__(self, command: dict[str, Any], board: Board, emit: Callable[[dict[str, Any]], None]) -> None:
+        import torch
+
+        from fabench import registry
+        from fabench.casework import Options
+        from fabench.measure.engine import engine_for
+        from fabench.references import ReferenceStore
+
+        self.board, self.emit = board, emit
+        self.device = Device.from_json(command["device"])
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device.index)
+            torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        self.engine = engine_for(self.device)
+        self.backends = registry.shipped()
+        for spec in command["backend_files"]:
+            self.backends.update({backend.name: backend for backend in registry.from_file(spec)})
+        self.options = Options(**command["options"])
+        self.references = ReferenceStore(Path(command["store"]), self.device, self.options.reference)
+
+    def case(self, command: dict[str, Any]) -> None:
+        """Run one case for the backends named; emits their rows and then `case_done`."""
+        from fabench import inputs
+        from fabench.casework import CaseWork, Job, first_board_row
+
+        case = Case.from_key(command["key"])
+        tensors = inputs.make(case, self.device.torch_name)
+        jobs = [
+            Job(j["row_id"], self.backends[j["backend"]], first_board_row(i), j["describe"])
+            for i, j in enumerate(command["jobs"])
+        ]
+        reference, seconds = None, 0.0
+        if self.options.check:
+            self.board.enter(REFERENCE, 0)
+            began = time.perf_counter()
+            accuracies = sorted({job.backend.facts.accuracy_for(case.dtype) for job in jobs})
+            planned_s = len(jobs) * self.options.seconds * (10 if self.device.type == "cuda" else 1)
+            reference = self.references.get(case, tensors, accuracies, planned_s)
+            seconds = time.perf_counter() - began
+            self.board.leave()
+        work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit)
+        work.run(jobs, tensors, reference, seconds)
+        self.emit({"ev": "case_done"})
+
+    def canary(self, command: dict[str, Any]) -> None:
+        """Time the canaries and emit their readings."""
+        from fabench.measure.canary import measure_canary
+
+        reading = measure_canary(self.engine, command["dtypes"], command["regime"])
+        self.emit({"ev": "canary", "where": command["where"], "reading": reading.to_json()})
+
+
+def serve(commands: int, emit: Callable[[dict[str, Any]], None], board: Board) -> None:
+    """Answer commands until the pipe closes. An error outside any backend is reported, and the process ends."""
+    lines, session = Lines(), None
+    while data := os.read(commands, 1 << 20):
+        for command in lines.feed(data):
+            if command["cmd"] == "start":
+                session = Session(command, board, emit)
+                emit({"ev": "ready"})
+            elif session is not None:
+                getattr(session, command["cmd"])(command)
+
+
+def main(argv: list[str]) -> None:
+    """Set up the pipes, tie this process's life to the supervisor's, and serve."""
+    commands, events, board_fd, parent = map(int, argv)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for fd in (commands, events, board_fd):
+        os.set_inheritable(fd, False)
+
+    def emit(message: dict[str, Any]) -> None:
+        data = encode(message)
+        while data:
+            data = data[os.write(events, data) :]
+
+    try:
+        serve(commands, emit, Board(board_fd))
+    except Exception as error:
+        import traceback
+
+        emit(
+            {"ev": "failed", "message": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()[-4000:]}
+        )
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
