@@ -166,7 +166,7 @@ class Parity(Record):
     """The verdict's numbers, by tensor."""
 
     accuracy: Accuracy = Field(alias="class")
-    O: TensorError | None = None  # noqa: E741
+    O: TensorError | None = None
     lse: TensorError | None = None
     dQ: TensorError | None = None
     dK: TensorError | None = None
