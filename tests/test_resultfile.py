@@ -322,7 +322,7 @@ def test_a_published_row_needs_no_samples_and_may_have_a_dtype_not_yet_measured(
     assert read(make.build(tmp_path / "fa3.jsonl", [row])).rows[0].published == row.published
 
 
-def test_a_hundred_thousand_rows_are_read_in_seconds(tmp_path: Path) -> None:
+def test_reading_keeps_up_with_a_hundred_thousand_rows(tmp_path: Path) -> None:
     lines = [make._text(make.row(case)) for case in CASES]
     path = tmp_path / "big.jsonl"
     with path.open("w") as stream:
@@ -338,7 +338,7 @@ def test_a_hundred_thousand_rows_are_read_in_seconds(tmp_path: Path) -> None:
     seconds = time.process_time() - begin
 
     assert len(result.rows) == 20_000
-    assert seconds < 4.0  # 0.6 s where it was written: a fifth of 100,000 rows, and room for a slow machine
+    assert seconds < 3.0  # 0.6 s here; five times as many rows are to be read in less than 15 s on a slow machine
 
 
 def test_a_header_is_what_read_starts_from(path: Path) -> None:
