@@ -5,6 +5,7 @@ from __future__ import annotations
 from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case, Mask
 from fabench.errors import FabenchError
+from fabench.function_backend import backend
 
 __version__ = "0.1.0"
-__all__ = ["Backend", "Case", "FabenchError", "Facts", "Mask", "Prepared", "__version__"]
+__all__ = ["Backend", "Case", "FabenchError", "Facts", "Mask", "Prepared", "__version__", "backend"]

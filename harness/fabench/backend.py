@@ -165,9 +165,13 @@ class Backend:
         """The name used in suites and tables."""
         return self.facts.name
 
+    def facts_on(self, device: Device) -> Facts:
+        """The facts as they are on `device`, for a library that can do other things on a CPU than on a GPU."""
+        return self.facts
+
     def unavailable(self, device: Device) -> str | None:
         """Why it cannot run here (the import error, or what the device lacks), or None if it can."""
-        if reasons := self.facts.device_reasons(device):
+        if reasons := self.facts_on(device).device_reasons(device):
             return reasons[0]
         if self.facts.module is not None:
             try:
@@ -187,7 +191,7 @@ class Backend:
 
     def reasons(self, case: Case, device: Device) -> list[str]:
         """Every reason it refuses `case`, empty if it takes it."""
-        return [*self.facts.reasons(case, device), *self.more_reasons(case, device)]
+        return [*self.facts_on(device).reasons(case, device), *self.more_reasons(case, device)]
 
     def supports(self, case: Case, device: Device) -> bool:
         """True if there is no reason to refuse."""

@@ -1,0 +1,282 @@
+"""What is here: the device, the backends and what each says of every case, asked of one child process.
+
+The parent never imports torch; `ask` starts `python -m fabench.probe`, which does, loads the user's files and answers
+in plain data. The answer travels through a pipe of its own, so nothing a user's file prints can disturb it, and a file
+that crashes or hangs at import is one sentence (BackendError).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from fabench import errors, records, registry
+from fabench.backend import Backend, Facts
+from fabench.case import Case
+from fabench.device import Device
+from fabench.errors import BackendError, FabenchError, InternalError
+
+TIMEOUT_S = 300.0
+"""How long the child may take: importing torch and every library, and running the user's files."""
+
+
+@dataclass(frozen=True)
+class BackendReport:
+    """One backend as the child saw it on the chosen device."""
+
+    facts: Facts
+    unavailable: str | None = None
+    """Why it cannot run here, None if it can."""
+    sha256: str | None = None
+    """Of the user's file it came from."""
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The child's answer: plain data, nothing of torch in it."""
+
+    device: Device
+    identity: records.Identity
+    software: records.Software
+    session: records.Session
+    backends: dict[str, BackendReport]
+    reasons: dict[tuple[str, str], list[str]]
+    """(case.id, backend) -> why it refuses the case, empty if it takes it. Every asked pair is a key."""
+
+
+def ask(
+    device: str = "auto",
+    backend_files: Sequence[str] = (),
+    cases: Sequence[Case] = (),
+    backends: Sequence[str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Probe:
+    """Ask a child process about a device ('auto', 'cpu', 'cuda:1'), the backends and the cases.
+
+    `backends` are names or globs and None means all; those of `backend_files` (FILE.py[:function]) always come on top.
+    Raises DeviceError if the device is not here and BackendError for unknown names or files that do not load.
+    """
+    cases = list({case.id: case for case in cases}.values())
+    request = {
+        "ask": "backends",
+        "device": device,
+        "backend_files": list(backend_files),
+        "cases": [case.key for case in cases],
+        "backends": None if backends is None else list(backends),
+    }
+    answer = call(request, timeout_s)
+    reports = {
+        name: BackendReport(**{**report, "facts": Facts.from_json(report["facts"])})
+        for name, report in answer["backends"].items()
+    }
+    reasons: dict[tuple[str, str], list[str]] = {(case.id, name): [] for case in cases for name in reports}
+    for name, refused in answer["reasons"].items():
+        for index, why in refused:
+            reasons[cases[index].id, name] = why
+    return Probe(
+        device=Device.from_json(answer["device"]),
+        identity=records.Identity(**answer["identity"]),
+        software=records.Software(**answer["software"]),
+        session=records.Session(**answer["session"]),
+        backends=reports,
+        reasons=reasons,
+    )
+
+
+def devices(timeout_s: float = TIMEOUT_S) -> list[Device]:
+    """Every device here, asked of a child process: the CPU first, then the CUDA devices."""
+    return [Device.from_json(device) for device in call({"ask": "devices"}, timeout_s)["devices"]]
+
+
+def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Send one request to a fresh child and return its answer; an error it answers with is raised here as its class."""
+    read_end, write_end = os.pipe()
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fabench.probe", str(write_end), str(timeout_s)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(write_end,),
+            start_new_session=True,
+            env=_environment(),
+        )
+        os.close(write_end)
+        try:
+            with os.fdopen(read_end, "rb") as pipe:
+                assert child.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # it died at once: the missing answer says so below
+                    child.stdin.write(json.dumps(request).encode())
+                    child.stdin.close()
+                line = _read_line(pipe, time.monotonic() + timeout_s)
+        finally:
+            _end(child, patient=sys.exc_info()[0] is None)
+        if line is None:
+            raise BackendError(
+                f"'{_culprit(request)}' must load within {timeout_s:g} s, got no answer by then; "
+                "look for work that its file does at import"
+            )
+        if not line.endswith(b"\n"):
+            raise BackendError(
+                f"'{_culprit(request)}' must load without ending its process, got {_ending(child.returncode)}"
+                f"{_last_words(output)}"
+            )
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        kind = getattr(errors, answer["error"], None)
+        if isinstance(kind, type) and issubclass(kind, FabenchError):
+            raise kind(answer["message"])
+        raise InternalError(f"the probe failed: {answer['message']}")
+    return answer
+
+
+def _environment() -> dict[str, str]:
+    """The child finds fabench where this process found it, installed or not."""
+    roots = [str(Path(__file__).parents[1])]
+    beside = Path(__file__).parents[2] / "backends"
+    if beside.is_dir():
+        roots.append(str(beside))
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*roots, *([path] if path else [])])}
+
+
+def _read_line(pipe: IO[bytes], deadline: float) -> bytes | None:
+    """One line, or what came before the pipe closed; None once the deadline has passed."""
+    parts: list[bytes] = []
+    while not (parts and parts[-1].endswith(b"\n")):
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(pipe.fileno(), 1 << 16)
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _end(child: subprocess.Popen[bytes], *, patient: bool) -> None:
+    """Wait for the child; kill it, and what it started, if it does not end by itself."""
+    with contextlib.suppress(BrokenPipeError):
+        if child.stdin is not None:
+            child.stdin.close()
+    if patient:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(1.0)
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _culprit(request: dict[str, Any]) -> str:
+    files = request.get("backend_files") or []
+    return ", ".join(files) if files else "a backend"
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"a crash by {signal.Signals(-code).name}"
+    return f"exit code {code} without an answer"
+
+
+def _last_words(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return f" after printing: {lines[-1].strip()[:300]}" if lines else ""
+
+
+# ---- the child --------------------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The child: read the request from stdin, answer one line of JSON into the pipe."""
+    pipe, timeout_s = int(arguments[0]), float(arguments[1])
+    os.set_inheritable(pipe, False)
+    signal.alarm(int(timeout_s) + 30)  # a child whose parent was killed does not outlive it for long
+    request = json.load(sys.stdin)
+    try:
+        answer = _answer(request)
+    except FabenchError as error:
+        answer = {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        import traceback
+
+        answer = {"error": "unexpected", "message": f"{error}\n{traceback.format_exc()}"}
+    with os.fdopen(pipe, "wb") as out:
+        out.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.flush()
+    os._exit(0)  # whatever threads or exit hooks the user's file left behind
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    from fabench import environment
+
+    if request["ask"] == "devices":
+        return {"devices": [device.to_json() for device in environment.devices()]}
+    if request["ask"] == "doctor":
+        from fabench import checkup
+
+        return {"findings": [finding.to_json() for finding in checkup.findings()]}
+    device = environment.resolve(request["device"])
+    loaded, origin = load(request["backend_files"])
+    chosen = list(loaded)
+    if request["backends"] is not None:
+        chosen = list(dict.fromkeys([*registry.select(request["backends"], loaded), *origin]))
+    cases = [Case.from_key(key) for key in request["cases"]]
+    reports, reasons, versions = {}, {}, {}
+    for name in chosen:
+        backend, spec = loaded[name], origin.get(name)
+        unavailable = _guard(backend, "unavailable", device)
+        if unavailable is None:
+            versions.update(_guard(backend, "versions"))
+        reports[name] = {
+            "facts": backend.facts_on(device).to_json(),
+            "unavailable": unavailable,
+            "sha256": None if spec is None else spec.sha256,
+            "file": None if spec is None else str(spec.path),
+        }
+        refusals = ((i, list(_guard(backend, "reasons", case, device))) for i, case in enumerate(cases))
+        reasons[name] = [(i, why) for i, why in refusals if why]
+    return {
+        "device": device.to_json(),
+        "identity": environment.identity(device).model_dump(mode="json"),
+        "software": environment.software(device, versions).model_dump(mode="json"),
+        "session": environment.session(device).model_dump(mode="json"),
+        "backends": reports,
+        "reasons": reasons,
+    }
+
+
+def load(backend_files: Iterable[str]) -> tuple[dict[str, Backend], dict[str, registry.FileSpec]]:
+    """Every backend by name, and which file each of the user's came from. Runs the files; raises BackendError."""
+    loaded = registry.shipped()
+    origin: dict[str, registry.FileSpec] = {}
+    for spec in backend_files:
+        found = registry.from_file(spec)
+        registry.add(loaded, found, spec)
+        origin.update(dict.fromkeys((backend.name for backend in found), registry.FileSpec.parse(spec)))
+    return loaded, origin
+
+
+def _guard(backend: Backend, method: str, *arguments: Any) -> Any:
+    """Ask a backend; what its own code raises is a sentence that names it."""
+    try:
+        return getattr(backend, method)(*arguments)
+    except Exception as error:
+        raise BackendError(f"'{backend.name}' must answer {method}(), got {type(error).__name__}: {error}") from error
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
