@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
@@ -99,11 +99,11 @@ class Supervisor:
         sink: Sink,
         limits: Limits,
         *,
-        canary_dtypes: Sequence[str] = (),
+        canary: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.start_worker, self.start_command, self.sink, self.limits = start_worker, start_command, sink, limits
-        self.canary_dtypes, self.clock = list(canary_dtypes), clock
+        self.canary, self.clock = canary or {}, clock
         self.worker: Worker | None = None
         self.worker_start_s = 0.0
         self._described: set[str] = set()
@@ -156,7 +156,7 @@ class Supervisor:
         self._since_canary = 0
         try:
             worker = self._ready_worker()
-            worker.send({"cmd": "canary", "where": where, "dtypes": self.canary_dtypes})
+            worker.send({"cmd": "canary", "where": where, **self.canary})
             deadline = self.clock() + START_LIMIT_S
             while self.clock() < deadline:
                 event = worker.next_event(POLL_S)

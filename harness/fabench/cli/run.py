@@ -1,0 +1,123 @@
+"""`fabench run`: measure a suite."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fabench.errors import UsageError
+from fabench.names import FAILED, REGIMES, STATUSES
+
+if TYPE_CHECKING:
+    from fabench.runner import Outcome
+
+INTERRUPTED = 130
+
+
+@click.command()
+@click.argument("suite")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Result file. [default: results/<device>/<suite>-<time>.jsonl]"
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:<i>.")
+@click.option("--backend", "backends", multiple=True, metavar="GLOB", help="Instead of the suite's list. Repeatable.")
+@click.option(
+    "--backend-file", "backend_files", multiple=True, metavar="FILE.py[:fn]", help="Add a kernel of your own."
+)
+@click.option("--where", metavar="COND", help="Only these rows, e.g. 'd=128,N>=4096,backend=sdpa-*'.")
+@click.option("--rounds", type=click.IntRange(1), help="Fresh worker processes; 10 to gate on the result.")
+@click.option("--regime", type=click.Choice([r for r in REGIMES if r != "cpu"]), help="burst, sustained or graph.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Seconds of samples a row.")
+@click.option("--timeout", "timeout_s", default=120.0, show_default=True, help="Seconds a row's own calls may take.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Continue FILE, trying again what failed."
+)
+@click.option("--shard", metavar="I/N", help="Only the I-th of N parts, from 1.")
+@click.option("--row-id", "row_ids", multiple=True, metavar="ID", help="Only this row. Repeatable.")
+@click.option("--in-process", is_flag=True, help="No worker process: for ncu, compute-sanitizer, cuda-gdb.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
+@click.option("--no-check", is_flag=True, help="Skip correctness; every row is flagged unchecked.")
+@click.option("--try-oom", is_flag=True, help="Launch cases whose predicted memory exceeds what is free.")
+@click.option(
+    "--fail-on", default=",".join(FAILED), show_default=True, help="Statuses that make the exit code 1, or none."
+)
+@click.option("--format", "format_", default="simple", show_default=True, help="Of the table at the end; see `show`.")
+@click.option("--wait", is_flag=True, help="Wait for another run on the same GPU to end.")
+def command(
+    suite: str,
+    row_ids: tuple[str, ...],
+    shard: str | None,
+    no_check: bool,
+    dry_run: bool,
+    fail_on: str,
+    format_: str,
+    **options: object,
+) -> None:
+    """Run SUITE, a YAML file or the name of a shipped suite, and print its table.
+
+    Exit code 0: every row is ok or was skipped for a reason; 1: a row failed; 2: usage, or nothing could run;
+    130: interrupted.
+    """
+    from fabench import runner
+    from fabench.views.dryrun import render
+
+    failing = parse_statuses(fail_on)
+    request = runner.Request(
+        suite=suite,
+        row_ids=frozenset(row_ids),
+        shard=parse_shard(shard) if shard else None,
+        check=not no_check,
+        argv=tuple(sys.argv),
+        **options,  # type: ignore[arg-type]  # click has checked them
+    )
+    ready = runner.prepare(request)
+    if dry_run:
+        click.echo(render(ready.suite, ready.plan))
+        return
+    outcome = runner.execute(ready, lambda text: click.echo(text, err=True))
+    print_table(outcome, format_)
+    sys.exit(exit_code(outcome, failing))
+
+
+def print_table(outcome: Outcome, format_: str) -> None:
+    """The table of what is in the file now, and where the file is."""
+    from fabench import resultfile
+    from fabench.views.tables import render
+
+    click.echo(render([resultfile.read(outcome.path, allow_partial=True)], format=format_))
+    click.echo(f"\n{outcome.path}", err=True)
+
+
+def exit_code(outcome: Outcome, failing: frozenset[str]) -> int:
+    """130 interrupted; 2 if no row could run; 1 if a row has a failing status; else 0."""
+    if outcome.interrupted:
+        return INTERRUPTED
+    counts = outcome.counts
+    if counts and not counts.total() - counts["unsupported"] - counts["unavailable"]:
+        click.echo(
+            "Error: no row could run: every one is unsupported or unavailable here; see the reasons above", err=True
+        )
+        return 2
+    return 1 if any(counts[status] for status in STATUSES if status in failing) else 0
+
+
+def parse_statuses(text: str) -> frozenset[str]:
+    """The statuses of --fail-on; raises UsageError on an unknown one."""
+    from fabench.text import did_you_mean
+
+    names = [name.strip() for name in text.split(",") if name.strip() and name.strip() != "none"]
+    for name in names:
+        if name not in STATUSES:
+            raise UsageError(f"--fail-on must list statuses, got '{name}'{did_you_mean(name, STATUSES)}")
+    return frozenset(names)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(i, n) of 'i/n'; raises UsageError unless 1 <= i <= n."""
+    first, slash, last = text.partition("/")
+    if not (slash and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise UsageError(f"--shard must be I/N with 1 <= I <= N, got '{text}'")
+    return int(first), int(last)

@@ -1,0 +1,117 @@
+"""What a run shows while it goes on: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from fabench.case import Case
+from fabench.records import Row
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+COLOURS = {"ok": "green", "wrong_result": "red", "crashed": "red", "timeout": "red", "error": "red", "oom": "yellow"}
+
+
+class Progress(Protocol):
+    """What is shown while a run goes on."""
+
+    def working(self, backend: str | None, case: Case) -> None:
+        """What is at work now."""
+
+    def row(self, row: Row) -> None:
+        """A row is known."""
+
+    def note(self, text: str) -> None:
+        """A sentence worth reading."""
+
+
+def row_line(row: Row) -> str:
+    """One row in one line: verdict, speed or reason."""
+    case = Case.from_key(row.key)
+    text = f"{row.status:<13} {row.backend:<18} {case.label()}"
+    if row.status == "ok" and row.quantiles and row.cost:
+        seconds = row.quantiles["median"] * 1e-9
+        text += f"  {seconds * 1e3:.4g} ms  {row.cost.flops / seconds * 1e-12:.3g} TFLOP/s"
+        if row.parity and row.parity.O and row.parity.O.max_rho is not None:
+            text += f"  rho {row.parity.O.max_rho:.2f}"
+    elif row.detail:
+        text += f"  {row.detail.message}"
+    return text + (f"  [{', '.join(row.flags)}]" if row.flags else "")
+
+
+class Lines:
+    """Plain lines on stderr: one a row, numbered."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.count = total, 0
+
+    def working(self, backend: str | None, case: Case) -> None:
+        """Nothing: a line is printed when a row is done."""
+
+    def row(self, row: Row) -> None:
+        """Print the row's line, with the command that repeats it if it failed."""
+        self.count += 1
+        click.echo(f"[{self.count}/{self.total}] {row_line(row)}", err=True)
+        if failed(row):
+            click.echo(f"    rerun: {row.rerun}", err=True)
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        click.echo(text, err=True)
+
+
+class LiveBar:
+    """A bar with the case and backend at work, the time left, and counts by status; failures stay as lines above it."""
+
+    def __init__(self, bar: Bar, task: TaskID) -> None:
+        self.bar, self.task = bar, task
+        self.counts: Counter[str] = Counter()
+
+    def working(self, backend: str | None, case: Case) -> None:
+        """Show it beside the bar."""
+        self.bar.update(self.task, at_work=f"{backend or 'reference'} · {case.label()}")
+
+    def row(self, row: Row) -> None:
+        """Advance; say so if it failed."""
+        self.counts[row.status] += 1
+        text = " ".join(f"[{COLOURS.get(s, 'default')}]{s} {n}[/]" for s, n in sorted(self.counts.items()))
+        self.bar.update(self.task, advance=1, counts=text)
+        if failed(row):
+            self.note(f"{row_line(row)}\n    rerun: {row.rerun}")
+
+    def note(self, text: str) -> None:
+        """Print it above the bar."""
+        self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def failed(row: Row) -> bool:
+    """True for the statuses that need somebody's attention."""
+    return row.status in ("wrong_result", "crashed", "timeout", "error", "oom")
+
+
+@contextmanager
+def shown(total: int) -> Iterator[Progress]:
+    """The display that suits stderr: a live bar on a terminal, lines elsewhere."""
+    if not click.get_text_stream("stderr").isatty():
+        yield Lines(total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TextColumn("{task.fields[at_work]}", style="dim"),
+    )
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        yield LiveBar(bar, bar.add_task("run", total=total, at_work="starting", counts=""))
