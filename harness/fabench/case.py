@@ -115,6 +115,14 @@ class Case:
             fill(self, "alignment", "bottom_right")
 
     def _check(self) -> None:
+        for name in ("batch", "heads", "kv_heads", "Nq", "Nk", "d", "dv", "seed"):
+            if type(getattr(self, name)) is not int:  # a bool is an int to Python, and 2.0 is not one
+                raise CaseError(f"'{name}' must be a whole number, got {getattr(self, name)!r}")
+        if not isinstance(self.causal, bool):
+            raise CaseError(f"'causal' must be true or false, got {self.causal!r}")
+        for name, value in {"softcap": self.softcap, "scale": 0.0 if self.scale is None else self.scale}.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise CaseError(f"'{name}' must be a number, got {value!r}")
         for name in ("batch", "heads", "kv_heads", "d", "dv"):
             if getattr(self, name) < 1:
                 raise CaseError(f"'{name}' must be at least 1, got {getattr(self, name)}")
@@ -135,8 +143,11 @@ class Case:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise CaseError(f"'{name}' must be one of {', '.join(allowed)}, got '{getattr(self, name)}'")
-        if self.window is not None and (len(self.window) != 2 or min(self.window) < -1):
-            raise CaseError(f"'window' must be [left, right], each -1 (unlimited) or more, got {list(self.window)}")
+        if self.window is not None:
+            sides = list(self.window) if isinstance(self.window, tuple | list) else [None]
+            if len(sides) != 2 or any(type(side) is not int or side < -1 for side in sides):
+                got = sides if isinstance(self.window, tuple | list) else repr(self.window)
+                raise CaseError(f"'window' must be [left, right], each -1 (unlimited) or more, got {got}")
         if not (math.isfinite(self.softcap) and self.softcap >= 0):
             raise CaseError(f"'softcap' must be 0 (off) or a positive number, got {self.softcap}")
         if self.scale is not None and not math.isfinite(self.scale):
@@ -181,7 +192,7 @@ class Case:
         if unknown := sorted(set(key) - names):
             raise CaseError(f"'key' must hold the fields of a case, got the unknown field '{unknown[0]}'")
         values = dict(key)
-        if values.get("window") is not None:
+        if isinstance(values.get("window"), list):
             values["window"] = tuple(values["window"])
         try:
             return cls(**values)
