@@ -6,9 +6,9 @@ import json
 import math
 
 import pytest
-from case_strategies import cases, masks
 from hypothesis import given
 
+from case_strategies import cases, masks
 from fabench.case import Case, Mask, digest, row_id
 from fabench.errors import CaseError
 
@@ -143,8 +143,10 @@ def test_a_digest_does_not_depend_on_the_order_of_keys():
         ({"scale": math.nan}, "'scale' must be a finite number or null, got nan"),
         (
             {"layout": "packed", "kv_heads": 2},
-            "'layout' packed needs q, k and v of one shape (Nq = Nk, dv = d, kv_heads = heads), got Nq 16 Nk 16, "
-            "d 64 dv 64, heads 8 kv_heads 2",
+            (
+                "'layout' packed needs q, k and v of one shape (Nq = Nk, dv = d, kv_heads = heads), "
+                "got Nq 16 Nk 16, d 64 dv 64, heads 8 kv_heads 2"
+            ),
         ),
     ],
 )
