@@ -11,7 +11,7 @@ import pytest
 from fabench.case import Case, row_id
 from fabench.plan import PlannedRow
 from fabench.protocol import CHECK, FIRST_ROW, IDLE, PREPARE, REFERENCE, TIME
-from fabench.supervisor import Limits, Supervisor, Window
+from fabench.supervisor import Limits, Spans, Supervisor
 from fabench.worker_process import WorkerDiedError
 
 
@@ -42,7 +42,7 @@ class ScriptedWorker:
         if message["cmd"] == "start":
             self.steps.append((IDLE, None, {"ev": "ready"}))
         elif message["cmd"] == "canary":
-            self.steps.append((IDLE, None, {"ev": "canary", "reading": {"where": message["where"]}}))
+            self.steps.append((IDLE, None, {"ev": "canary", "reading": {"null_ns": None}}))
         else:
             self.steps.extend((REFERENCE, None, step) for step in self.reference)
             for index, job in enumerate(message["jobs"]):
@@ -70,13 +70,13 @@ class ScriptedWorker:
                 raise WorkerDiedError("oom", "the kernel killed the worker: out of host memory")
             case "fatal":
                 self.steps.clear()
-                return {"ev": "row", "row_id": row, "fields": {"status": "crashed"}, "fatal": True}
+                return {"ev": "row", "row_id": row, "fields": {"status": "crashed"}, "fatal": True, "spans_s": []}
             case dict():
                 self.steps.popleft()
                 return step
             case status:
                 self.steps.popleft()
-                return {"ev": "row", "row_id": row, "fields": {"status": status}, "fatal": False}
+                return {"ev": "row", "row_id": row, "fields": {"status": status}, "fatal": False, "spans_s": []}
 
     def kill(self) -> None:
         self.killed = True
@@ -93,7 +93,7 @@ class Ledger:
     order: list[tuple[int, str]] = field(default_factory=list)
     canaries: list[tuple[str, int]] = field(default_factory=list)
 
-    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], window: Window) -> None:
+    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], spans: Spans) -> None:
         self.rows[planned.backend] = fields
         self.order.append((round_, planned.row_id))
 

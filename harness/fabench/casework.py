@@ -18,14 +18,16 @@ from fabench.case import Case
 from fabench.device import Device
 from fabench.inputs import Tensors
 from fabench.launches import Launches, gradients_of, poison_free_blocks
-from fabench.names import Flag
+from fabench.measure.method import method_for
+from fabench.measure.regime import choose
+from fabench.measure.sampling import Candidate, Limits, Measurement, measure
+from fabench.names import Flag, Regime
 from fabench.outcome import Failure, classify, split_output
 from fabench.parity.rule import judge
 from fabench.protocol import CHECK, FIRST_ROW, PREPARE, TIME, Board
 
 if TYPE_CHECKING:
     from fabench.measure.engine import Engine
-    from fabench.measure.sampling import Measurement
     from fabench.reference import Reference
 
 Emit = Callable[[dict[str, Any]], None]
@@ -35,11 +37,13 @@ Emit = Callable[[dict[str, Any]], None]
 class Options:
     """What the command line and the suite settled for every case of the run."""
 
-    regime: str = "burst"
+    regime: Regime = "burst"
     seconds: float = 0.5
     check: bool = True
     reference: str = "auto"
     """auto | full | sampled"""
+    null_ns: float | None = None
+    """The launch floor, from the canaries."""
 
 
 @dataclass
@@ -97,14 +101,21 @@ class CaseWork:
             self.board.leave()
         return True
 
-    def finish(self, job: Job, outcome: dict[str, Any], *, fatal: bool = False) -> None:
+    def finish(
+        self,
+        job: Job,
+        outcome: dict[str, Any],
+        *,
+        fatal: bool = False,
+        spans_s: Sequence[tuple[float, float]] = (),
+    ) -> None:
         """Emit the job's row. A failure has no samples, whatever was measured before it failed."""
         job.fields.pop("before_output", None)
         fields = {**job.fields, **outcome}
         fields["flags"] = sorted({*job.flags, *fields.get("flags", ())})
         fields["spent"] = {"total_s": time.perf_counter() - job.began, **job.spent}
         job.prepared = None
-        self.emit({"ev": "row", "row_id": job.row_id, "fields": fields, "fatal": fatal})
+        self.emit({"ev": "row", "row_id": job.row_id, "fields": fields, "fatal": fatal, "spans_s": spans_s})
 
     def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
         """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
@@ -195,74 +206,62 @@ class CaseWork:
             self._time_group(alive, launches, reference)
 
     def _time_group(self, jobs: list[Job], launches: Launches, reference: Reference | None) -> None:
-        from fabench.measure.method import method_for
-        from fabench.measure.sampling import Candidate, Limits, measure
-
-        candidates, by_name = [], {}
-        for job in jobs:
-            if not self._guard(job, lambda job=job: self._open(job, launches)):  # type: ignore[misc]
-                continue
-            by_name[job.row_id] = job
-            launch = launches.launcher(job.row_id, self._entering(job))
-            candidates.append(Candidate(job.row_id, launch, launches.rotation))
-        method = method_for(self.options.regime, self.device, self.case.inputs)
-
-        def on_window(name: str, samples: list[float]) -> None:
-            self.board.leave()
-            self.emit({"ev": "window", "row_id": name, "n": len(samples)})
-
-        while candidates:
-            failed = None
+        method = method_for(choose(self.case, self.device, self.options.regime), self.device, self.case.inputs)
+        alive = [job for job in jobs if self._guard(job, lambda job=job: self._open(job, launches))]  # type: ignore[misc]
+        while alive:
+            candidates = [
+                Candidate(job.row_id, launches.launcher(job.row_id), launches.rotation, self._entering(job))
+                for job in alive
+            ]
             try:
-                measured = measure(candidates, method, Limits(seconds=self.options.seconds), self.engine, on_window)
+                limits = Limits(seconds=self.options.seconds)
+                measured = measure(
+                    candidates, method, limits, self.engine, self._on_window, null_ns=self.options.null_ns
+                )
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # the candidate at work when it was raised is to blame
-                failed = by_name.get(launches.last_name)
-                if failed is None:
-                    raise
-                self._blame(failed, error)
-            finally:
+            except BaseException as error:  # sys.exit, or a lost device: whoever was at work is to blame
+                guilty = next((job for job in alive if job.board_row == self.board.row), alive[0])
+                failure = classify(error, before_output=False)
                 self.board.leave()
-            if failed is not None:
-                candidates = [c for c in candidates if c.name != failed.row_id]
-                launches.close(failed.row_id)
+                self.finish(guilty, failure.row_fields(), fatal=failure.fatal)
+                launches.close(guilty.row_id)
+                alive.remove(guilty)
                 continue
-            for name, measurement in measured.items():
-                job = by_name[name]
+            for job in alive:
                 job.fields["method"] = method.model_dump(mode="json")
-                self._guard(job, lambda j=job, m=measurement: self._conclude(j, m, launches, reference))  # type: ignore[misc]
-                launches.close(name)
+                result = measured[job.row_id]
+                self._guard(job, lambda j=job, m=result: self._conclude(j, m, launches, reference))  # type: ignore[misc]
+                launches.close(job.row_id)
             return
 
-    def _blame(self, job: Job, error: BaseException) -> None:
-        failure = classify(error, before_output=False)
-        self.finish(job, failure.row_fields(), fatal=failure.fatal)
+    def _on_window(self, name: str, samples: list[float]) -> None:
+        self.board.leave()
+        self.emit({"ev": "window", "row_id": name, "n": len(samples)})
 
     def _entering(self, job: Job) -> Callable[[], None]:
-        board, row = self.board, job.board_row
-        return lambda: board.enter(row, TIME)
+        return lambda: self.board.enter(job.board_row, TIME)
 
     def _open(self, job: Job, launches: Launches) -> None:
         self.board.enter(job.board_row, CHECK)
+        if launches.capped:
+            job.flags.add("partial_cold")
         launches.open(job.row_id, job.call)
 
     def _conclude(self, job: Job, m: Measurement, launches: Launches, reference: Reference | None) -> None:
         """Verify a timed output and a launch on changed inputs, then emit the row with its samples."""
+        if m.unsupported:
+            raise Failure("unsupported", m.unsupported)
+        if m.failure is not None:
+            raise m.failure
         if m.error:
             raise Failure("error", m.error)
         job.flags |= m.flags
-        job.spent.update(device_s=m.device_s, idle_s=m.idle_s)
+        job.spent |= {"device_s": m.device_s, "idle_s": m.idle_s}
         if reference is not None:
             self.board.enter(job.board_row, CHECK)
             began = time.perf_counter()
-            if m.kept is not None:
-                index, output = m.kept
-                self._judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
-            with launches.changed_inputs() as changed:
-                poison_free_blocks(self.case, self.torch_device)
-                outputs = self._outputs(job.call, changed)
-                self._judge(job, outputs, reference.rotated(1), "after the inputs changed in place: ")
+            self._verify(job, m, launches, reference)
             job.spent["check_s"] += time.perf_counter() - began
         outcome = {
             "status": "ok",
@@ -273,7 +272,27 @@ class CaseWork:
             "stop_reason": m.stop_reason,
             "derived": m.derived.model_dump(mode="json"),
         }
-        self.finish(job, outcome)
+        self.finish(job, outcome, spans_s=m.spans_s)
+
+    def _verify(self, job: Job, m: Measurement, launches: Launches, reference: Reference) -> None:
+        """A timed output, then one more launch over poison on inputs that changed in place."""
+        if m.kept is not None:
+            index, output = m.kept
+            self._judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
+        changed_reference = "after the inputs changed in place: "
+        if m.replay is not None:
+            with launches.changed_inputs(m.replay.index):
+                m.replay.run()
+                self.engine.synchronize()
+                outputs = launches.named(self.engine.clone(m.replay.output))
+            sign = m.replay.index ^ 1
+            if self.case.direction != "backward":  # a captured backward reads the O of the inputs as they were
+                self._judge(job, outputs, reference.rotated(sign), changed_reference)
+            return
+        with launches.changed_inputs(0) as changed:
+            poison_free_blocks(self.case, self.torch_device)
+            outputs = self._outputs(job.call, changed)
+            self._judge(job, outputs, reference.rotated(1), changed_reference)
 
 
 def first_board_row(index: int) -> int:

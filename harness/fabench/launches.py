@@ -66,7 +66,6 @@ class Launches:
         self.engine = engine
         self.rotation, self.capped = rotation_count(case, engine)
         self.sets = [tensors, *(rotate(tensors, i) for i in range(1, self.rotation))]
-        self.last_name = ""
         self._graphs: dict[str, list[tuple[tuple[torch.Tensor, ...], torch.Tensor]]] = {}
         self._prepared: dict[str, Prepared] = {}
 
@@ -74,7 +73,7 @@ class Launches:
         """Split the candidates so that the graphs each group keeps alive fit into half of the free memory."""
         if self.case.direction != "backward":
             return [list(items)]
-        each = max(1, self.rotation * (saved_bytes(self.case) + output_bytes(self.case)))
+        each = max(1, self.rotation * (saved_bytes(self.case, "standard") + output_bytes(self.case)))
         size = max(1, int(self.engine.free_bytes() // 2 // each))
         return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
@@ -89,26 +88,19 @@ class Launches:
         self._graphs.pop(name, None)
         self._prepared.pop(name, None)
 
-    def launcher(self, name: str, entering: Callable[[], None]) -> Callable[[int], Any]:
-        """`launch(i)` on input set i for the case's direction; `entering` is called before each."""
+    def launcher(self, name: str) -> Callable[[int], Any]:
+        """`launch(i)` on input set i for the case's direction."""
         prepared, sets = self._prepared[name], self.sets
 
-        def enter() -> None:
-            self.last_name = name
-            entering()
-
         def forward(index: int) -> Any:
-            enter()
             s = sets[index]
             return prepared.call(s.q, s.k, s.v)
 
         def backward(index: int) -> Any:
-            enter()
             leaves, O = self._graphs[name][index]
             return torch.autograd.grad(O, leaves, sets[index].dO, retain_graph=True)
 
         def forward_backward(index: int) -> Any:
-            enter()
             s = sets[index]
             leaves = tuple(t.detach().requires_grad_() for t in (s.q, s.k, s.v))
             O = prepared.call(*leaves)
@@ -126,13 +118,11 @@ class Launches:
         return {name: t.detach() for name, t in zip(names, output, strict=True)}
 
     @contextlib.contextmanager
-    def changed_inputs(self) -> Iterator[Tensors]:
-        """Set 0 with V negated in place: what a call that caches by pointer cannot know. Undone at the end."""
-        first = self.sets[0]
-        with torch.no_grad():
-            first.v.neg_()
+    def changed_inputs(self, index: int) -> Iterator[Tensors]:
+        """Set `index` with V negated in place: what a call that caches by pointer cannot know. Undone at the end."""
+        changed = self.sets[index]
+        changed.v.neg_()
         try:
-            yield first
+            yield changed
         finally:
-            with torch.no_grad():
-                first.v.neg_()
+            changed.v.neg_()

@@ -22,7 +22,7 @@ from fabench.records import Canary, CostRecord, Detail, Env, Method, Row
 from fabench.resultfile import Writer
 from fabench.runrecords import now
 from fabench.stats import quantiles
-from fabench.supervisor import Window
+from fabench.supervisor import Spans
 
 SAMPLE_FIELDS = ("samples_ns", "quantiles", "K", "n", "stop_reason", "utilization", "telemetry")
 """What a row that is not ok must not have: a failure never has a speed."""
@@ -69,9 +69,9 @@ class Recorder:
             )
         )
 
-    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], window: Window) -> None:
+    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], spans: Spans) -> None:
         """Complete, check and write one row."""
-        row = self._complete(planned, round_, order, dict(fields), window)
+        row = self._complete(planned, round_, order, dict(fields), spans)
         self.writer.write(row)
         self.counts[row.status] += 1
         self.progress.row(row)
@@ -79,9 +79,9 @@ class Recorder:
     def skipped(self, planned: PlannedRow, round_: int) -> None:
         """Write a row that the plan has decided: unsupported, unavailable or predicted_oom."""
         assert planned.status is not None
-        self.row(planned, round_, -1, {"status": planned.status, "detail": {"message": planned.detail or ""}}, Window())
+        self.row(planned, round_, -1, {"status": planned.status, "detail": {"message": planned.detail or ""}}, ())
 
-    def _complete(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], window: Window) -> Row:
+    def _complete(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], spans: Spans) -> Row:
         case = planned.case
         problem = cost(case)
         flags: set[Flag] = set(fields.pop("flags", ()))
@@ -91,7 +91,7 @@ class Recorder:
         elif fields["status"] == "ok":
             fields |= self.described.get(planned.row_id, {})
         if fields["status"] == "ok":
-            self._measured(planned, fields, flags, window)
+            self._measured(planned, fields, flags, spans)
         if fields["status"] != "ok":
             for name in SAMPLE_FIELDS:
                 fields.pop(name, None)
@@ -113,7 +113,7 @@ class Recorder:
             **fields,
         )
 
-    def _measured(self, planned: PlannedRow, fields: dict[str, Any], flags: set[Flag], window: Window) -> None:
+    def _measured(self, planned: PlannedRow, fields: dict[str, Any], flags: set[Flag], spans: Spans) -> None:
         """Quantiles, utilization, telemetry and the flags that follow; a speed above a peak ends as an error."""
         case = planned.case
         fields["quantiles"] = quantiles(fields["samples_ns"])
@@ -126,7 +126,7 @@ class Recorder:
         fields["utilization"] = utilization(
             problem, seconds, case.dtype, self.env.peaks, self.canary_gemm.get(case.dtype), self.canary_copy
         )
-        telemetry, seen = self.poller.interval(window.began, window.ended)
+        telemetry, seen = self.poller.during(spans)
         fields["telemetry"] = telemetry
         flags |= seen
         memory = fields.get("memory") or {}

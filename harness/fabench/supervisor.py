@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
@@ -22,6 +22,9 @@ SILENCE_LIMIT_S = 600.0
 """No event and nobody at work on the board for this long: the harness itself hangs."""
 POLL_S = 0.05
 CANARY_EVERY = 20
+
+Spans = Sequence[tuple[float, float]]
+"""Start and end of each sampling window, on the machine's monotonic clock."""
 
 
 class Worker(Protocol):
@@ -45,8 +48,8 @@ class Worker(Protocol):
 class Sink(Protocol):
     """Where outcomes go: the result file and the progress display."""
 
-    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], window: Window) -> None:
-        """One row is known."""
+    def row(self, planned: PlannedRow, round_: int, order: int, fields: dict[str, Any], spans: Spans) -> None:
+        """One row is known; `spans` is when it was timed."""
 
     def canary(self, reading: dict[str, Any], where: str, round_: int) -> None:
         """The canaries were timed."""
@@ -64,14 +67,6 @@ class Limits:
 
 
 @dataclass
-class Window:
-    """When a row was being timed, on the supervisor's monotonic clock."""
-
-    began: float | None = None
-    ended: float | None = None
-
-
-@dataclass
 class CaseRun:
     """One case of one round: which rows are still owed, and what each has used of its time."""
 
@@ -80,7 +75,6 @@ class CaseRun:
     rows: dict[str, PlannedRow]
     jobs: list[PlannedRow] = field(default_factory=list)
     used: dict[tuple[str, bool], float] = field(default_factory=dict)
-    windows: dict[str, Window] = field(default_factory=dict)
     deaths_idle: int = 0
 
     def at_work(self, board_row: int) -> PlannedRow | None:
@@ -102,7 +96,8 @@ class Supervisor:
         canary: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.start_worker, self.start_command, self.sink, self.limits = start_worker, start_command, sink, limits
+        self.start_worker, self.start_command = start_worker, dict(start_command)
+        self.sink, self.limits = sink, limits
         self.canary, self.clock = canary or {}, clock
         self.worker: Worker | None = None
         self.worker_start_s = 0.0
@@ -162,6 +157,7 @@ class Supervisor:
                 event = worker.next_event(POLL_S)
                 if event is not None and event["ev"] == "canary":
                     self.sink.canary(event["reading"], where, round_)
+                    self.start_command["null_ns"] = event["reading"]["null_ns"]
                     return
                 if event is not None and event["ev"] == "failed":
                     break
@@ -209,11 +205,8 @@ class Supervisor:
                 if at_work == IDLE and now - heard > SILENCE_LIMIT_S:
                     self._finish_all(run, round_, "error", f"no sign of life for {SILENCE_LIMIT_S:.0f} s")
                     return False
-            elif event["ev"] == "window":
-                window = run.windows.setdefault(event["row_id"], Window(began=last))
-                window.ended = now
             elif event["ev"] == "row":
-                self._finish(run, round_, event["row_id"], event["fields"])
+                self._finish(run, round_, event["row_id"], event["fields"], event["spans_s"])
                 if event["fatal"]:
                     return False
             elif event["ev"] == "case_done":
@@ -263,7 +256,7 @@ class Supervisor:
                 self._finish_all(run, round_, death.status, str(death))
         self._drop()
 
-    def _finish(self, run: CaseRun, round_: int, row_id: str, fields: dict[str, Any]) -> None:
+    def _finish(self, run: CaseRun, round_: int, row_id: str, fields: dict[str, Any], spans: Spans = ()) -> None:
         planned = run.rows.pop(row_id, None)
         if planned is None:
             return
@@ -271,7 +264,7 @@ class Supervisor:
             self._described.add(row_id)
         if self.worker_start_s and fields.get("spent"):
             fields["spent"]["worker_start_s"], self.worker_start_s = self.worker_start_s, 0.0
-        self.sink.row(planned, round_, run.order, fields, run.windows.get(row_id, Window()))
+        self.sink.row(planned, round_, run.order, fields, spans)
 
     def _finish_all(self, run: CaseRun, round_: int, status: str, message: str, traceback: str | None = None) -> None:
         for row_id in list(run.rows):

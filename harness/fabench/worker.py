@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Session:
         self.backends = registry.shipped()
         for spec in command["backend_files"]:
             self.backends.update({backend.name: backend for backend in registry.from_file(spec)})
-        self.options = Options(**command["options"])
+        self.options = Options(**command["options"], null_ns=command.get("null_ns"))
         self.references = ReferenceStore(Path(command["store"]), self.device, self.options.reference)
 
     def case(self, command: dict[str, Any]) -> None:
@@ -76,6 +77,7 @@ class Session:
         from fabench.measure.canary import measure_canary
 
         reading = measure_canary(self.engine, command["dtypes"], command["regime"])
+        self.options = replace(self.options, null_ns=reading.null_ns)
         self.emit({"ev": "canary", "where": command["where"], "reading": reading.to_json()})
 
 

@@ -1,0 +1,16 @@
+"""Marks and fixtures that every test shares."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none, and say so."""
+    if shutil.which("nvidia-smi") is not None:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU, and nvidia-smi is not on the PATH"))

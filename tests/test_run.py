@@ -1,0 +1,226 @@
+"""`fabench run` end to end on the CPU: real workers, planted bad kernels, a real result file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PLANTED = Path(__file__).parent / "planted" / "bad_backends.py"
+
+SUITE = """
+name: tiny
+axes: {N: 64, d: 16, dtype: fp32, batch: 1, heads: 2}
+backends: [naive]
+measure: {seconds: 0.01}
+"""
+
+STATUS_OF = {
+    "good": "ok",
+    "zeros": "wrong_result",
+    "empty": "wrong_result",
+    "unscaled": "wrong_result",
+    "aborts": "crashed",
+    "segfaults": "crashed",
+    "exits": "crashed",
+    "leaves": "crashed",
+    "hangs": "timeout",
+    "refuses": "unsupported",
+    "raises": "error",
+    "exhausts": "oom",
+    "stale": "wrong_result",
+    "turns_bad": "wrong_result",
+    "wrong_shape": "wrong_result",
+    "wrong_dtype": "wrong_result",
+    "naive": "ok",
+}
+
+
+def fabench(*arguments: str | Path, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fabench", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def records(path: Path, kind: str) -> list[dict]:
+    return [r for r in map(json.loads, path.read_text().splitlines()) if r["rec"] == kind]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], dict[str, dict]]:
+    """One run of every planted backend: the process, and its rows by backend."""
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "tiny.yaml").write_text(SUITE)
+    done = fabench(
+        "run", "tiny.yaml", "--device", "cpu", "--backend-file", PLANTED, "--timeout", "3", "--out", "out.jsonl",
+        cwd=folder,
+    )  # fmt: skip
+    return done, {row["backend"]: row for row in records(folder / "out.jsonl", "row")}
+
+
+@pytest.mark.parametrize("backend", STATUS_OF)
+def test_each_planted_backend_ends_as_its_own_status_and_the_run_goes_on(planted, backend: str) -> None:
+    _, rows = planted
+
+    assert rows[backend]["status"] == STATUS_OF[backend], rows[backend]["detail"]
+
+
+def test_a_run_with_failures_exits_with_one(planted) -> None:
+    assert planted[0].returncode == 1, planted[0].stderr
+
+
+def test_only_rows_that_are_ok_have_a_speed(planted) -> None:
+    for row in planted[1].values():
+        assert (row["samples_ns"] is not None) == (row["status"] == "ok")
+        assert (row["quantiles"] is not None) == (row["status"] == "ok")
+
+
+def test_what_a_backend_prints_reaches_no_output_of_the_run(planted) -> None:
+    assert "what it likes" not in planted[0].stdout + planted[0].stderr
+
+
+def test_a_failure_says_what_and_how_to_repeat_it(planted) -> None:
+    _, rows = planted
+
+    assert rows["exits"]["detail"]["message"] == "the backend called sys.exit(3)"
+    assert "SIGABRT" in rows["aborts"]["detail"]["message"]
+    assert "N must be at most 16, got 64" in rows["refuses"]["detail"]["message"]
+    assert "(1, 2, 64, 15)" in rows["wrong_shape"]["detail"]["message"]
+    assert rows["zeros"]["detail"]["worst"]["tensor"] == "O"
+    assert rows["zeros"]["rerun"].startswith("fabench run tiny.yaml --row-id ")
+    assert "--in-process" in rows["zeros"]["rerun"]
+
+
+def test_a_stale_output_is_seen_when_the_inputs_change(planted) -> None:
+    assert "inputs changed in place" in planted[1]["stale"]["detail"]["message"]
+
+
+def test_an_output_that_was_right_only_when_checked_is_seen(planted) -> None:
+    assert "a timed output" in planted[1]["turns_bad"]["detail"]["message"]
+
+
+def test_the_rerun_command_repeats_one_row_alone(planted, suite: Path) -> None:
+    row = planted[1]["naive"]
+
+    arguments = row["rerun"].split()[1:]
+    done = fabench(*arguments, "--out", "again.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 0, done.stderr
+    assert [r["row_id"] for r in records(suite.parent / "again.jsonl", "row")] == [row["row_id"]]
+
+
+def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path) -> None:
+    arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{PLANTED}:raises"]
+    assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 1
+    out = suite.parent / "r.jsonl"
+
+    again = fabench(*arguments, "--resume", out, cwd=suite.parent)
+
+    assert again.returncode == 1, again.stderr
+    attempts = {(row["backend"], row["attempt"]) for row in records(out, "row")}
+    assert attempts == {("naive", 0), ("raises", 0), ("raises", 1)}
+
+
+def test_resume_refuses_another_suite(suite: Path) -> None:
+    assert fabench("run", suite, "--device", "cpu", "--out", "r.jsonl", cwd=suite.parent).returncode == 0
+    other = suite.with_name("other.yaml")
+    other.write_text(SUITE.replace("N: 64", "N: 32"))
+
+    done = fabench("run", other, "--device", "cpu", "--resume", "r.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 2
+    assert "must be the one to continue" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_check_flags_every_row_unchecked(suite: Path) -> None:
+    done = fabench("run", suite, "--device", "cpu", "--no-check", "--out", "n.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 0, done.stderr
+    assert all("unchecked" in row["flags"] for row in records(suite.parent / "n.jsonl", "row"))
+
+
+def test_nothing_that_can_run_exits_with_two(suite: Path) -> None:
+    done = fabench("run", suite, "--device", "cpu", "--backend", "flash-attn", "--out", "n.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 2
+    assert "no row could run" in done.stderr
+
+
+def test_an_unwritable_path_is_an_error_before_any_work(suite: Path) -> None:
+    done = fabench("run", suite, "--device", "cpu", "--out", "/proc/nowhere/x.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["the whole group", "the parent alone"])
+def test_an_interrupt_leaves_a_valid_file_and_no_worker(suite: Path, group: bool) -> None:
+    command = [sys.executable, "-m", "fabench", "run", str(suite), "--device", "cpu", "--out", "i.jsonl"]
+    command += ["--backend-file", f"{PLANTED}:hangs"]
+    parent = subprocess.Popen(
+        command, cwd=suite.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    workers = wait_for_worker(parent.pid)
+    time.sleep(1.0)
+    (os.killpg if group else os.kill)(parent.pid, signal.SIGINT)
+    parent.communicate(timeout=30)
+
+    assert parent.returncode == 130
+    assert not any(alive(worker) for worker in workers)
+    assert records(suite.parent / "i.jsonl", "footer")[-1]["complete"] is False
+    assert fabench("validate", "i.jsonl", cwd=suite.parent).returncode == 0
+
+
+def test_a_killed_parent_leaves_no_worker_behind(suite: Path) -> None:
+    command = [sys.executable, "-m", "fabench", "run", str(suite), "--device", "cpu", "--out", "k.jsonl"]
+    command += ["--backend-file", f"{PLANTED}:hangs"]
+    parent = subprocess.Popen(command, cwd=suite.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    workers = wait_for_worker(parent.pid)
+
+    parent.kill()
+    parent.wait()
+
+    deadline = time.monotonic() + 10
+    while any(alive(w) for w in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(worker) for worker in workers)
+
+
+def wait_for_worker(parent: int) -> list[int]:
+    """The worker's pid, once there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        workers = [int(pid) for pid in children if "fabench.worker" in command_line(int(pid))]
+        if workers:
+            return workers
+        time.sleep(0.05)
+    raise AssertionError("no worker was started")
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
