@@ -16,7 +16,7 @@ The file's rules, in one place:
   'not stated'.
 """
 
-from fabench.resultfile.reader import ResultFile, iter_records, read
+from fabench.resultfile.reader import ResultFile, case_of, fold, iter_records, read
 from fabench.resultfile.writer import Writer
 
-__all__ = ["ResultFile", "Writer", "iter_records", "read"]
+__all__ = ["ResultFile", "Writer", "case_of", "fold", "iter_records", "read"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fabench.case import Case
 from fabench.dtypes import DTYPES, RESERVED_DTYPES
 from fabench.errors import CaseError, RecordError
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
 from fabench.resultfile.line import MINOR, Line, decode, header_schema
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -111,25 +113,39 @@ def read(path: str | os.PathLike[str], *, allow_partial: bool = False, samples: 
     `samples=False` leaves `samples_ns` null once it is validated, which is what a comparison of medians needs of a big
     file. `allow_partial` reads a truncated file as far as it goes, saying so in `warnings`. Raises RecordError.
     """
+    result, rows = fold(path, lambda row: row, allow_partial=allow_partial, samples=samples)
+    result.rows = rows
+    return result
+
+
+def fold(
+    path: str | os.PathLike[str], keep: Callable[[Row], T], *, allow_partial: bool = False, samples: bool = False
+) -> tuple[ResultFile, list[T]]:
+    """As `read`, holding of every row that counts only what `keep` makes of it: for files of 100,000 rows and more.
+
+    The `rows` of the ResultFile are left empty.
+    """
     lines = _Lines(path, samples)
-    check: _Check | None = None
+    check: _Check[T] | None = None
     for record in lines:
         if check is None:
             assert isinstance(record, Header)  # header_schema saw to it
-            check = _Check(lines, ResultFile(lines.path, record))
+            check = _Check(lines, ResultFile(lines.path, record), keep)
         else:
             check.add(record)
     assert check is not None  # an empty file has raised
-    return check.finish(allow_partial)
+    return check.finish(allow_partial), check.kept
 
 
-class _Check:
+class _Check(Generic[T]):
     """The rules between records, kept while a file streams by."""
 
-    def __init__(self, lines: _Lines, result: ResultFile) -> None:
-        self.lines, self.result = lines, result
+    def __init__(self, lines: _Lines, result: ResultFile, keep: Callable[[Row], T]) -> None:
+        self.lines, self.result, self.keep = lines, result, keep
+        self.kept: list[T] = []
+        """What `keep` made of the rows that count."""
         self.best: dict[tuple[str, int], tuple[int, int]] = {}
-        """(row_id, round) -> (highest attempt, its index in result.rows)."""
+        """(row_id, round) -> (highest attempt, its index in kept)."""
         self.superseded: set[tuple[str, int, int]] = set()
         self.meaning: dict[str, tuple[dict[str, Any], str]] = {}
         """row_id -> (key, backend)."""
@@ -156,8 +172,8 @@ class _Check:
         self._same_meaning(row)
         result.rows_written += 1
         if place not in self.best:
-            self.best[place] = (row.attempt, len(result.rows))
-            result.rows.append(row)
+            self.best[place] = (row.attempt, len(self.kept))
+            self.kept.append(self.keep(row))
             return
         attempt, index = self.best[place]
         if row.attempt == attempt or (*place, row.attempt) in self.superseded:
@@ -167,7 +183,7 @@ class _Check:
         self.superseded.add((*place, min(attempt, row.attempt)))
         if row.attempt > attempt:
             self.best[place] = (row.attempt, index)
-            result.rows[index] = row
+            self.kept[index] = self.keep(row)
 
     def _env(self, env_id: str) -> None:
         if env_id not in self.result.envs:
@@ -176,7 +192,7 @@ class _Check:
     def _same_meaning(self, row: Row) -> None:
         if (known := self.meaning.get(row.row_id)) is None:
             try:
-                check_key(row.key)
+                case_of(row.key)
             except CaseError as error:
                 raise self.lines.error(f"row '{row.row_id}': {error}") from None
             self.meaning[row.row_id] = (row.key, row.backend)
@@ -216,12 +232,17 @@ class _Check:
         return None
 
 
-def check_key(key: dict[str, Any]) -> None:
-    """Raise CaseError unless `key` describes a case. A published figure may have a dtype that is not yet measured."""
-    if key.get("dtype") in RESERVED_DTYPES:
-        key = {**key, "dtype": next(iter(DTYPES))}
+def case_of(key: Mapping[str, Any]) -> Case:
+    """The case a stored key describes; a published figure's may have a dtype that is not yet measured.
+
+    Raises CaseError unless `key` is a case in its canonical form.
+    """
+    reserved = key.get("dtype") in RESERVED_DTYPES
     case = None
     with suppress(TypeError, ValueError):  # a value of another type, e.g. "N": "many"
-        case = Case.from_key(key)
+        case = Case.from_key({**key, "dtype": next(iter(DTYPES))} if reserved else key)
+    if case is not None and reserved:
+        object.__setattr__(case, "dtype", key["dtype"])
     if case is None or case.key != key:
         raise CaseError("'key' must be a case in its canonical form, every field of its own type")
+    return case
