@@ -1,0 +1,10 @@
+"""The specification of attention: a tiled fp64 oracle for O, LSE, dQ, dK and dV, and how exact a kernel must be."""
+
+from __future__ import annotations
+
+from fabench.reference.estimate import estimate_seconds
+from fabench.reference.merge import State, merge
+from fabench.reference.oracle import compute
+from fabench.reference.result import Expected, Reference
+
+__all__ = ["Expected", "Reference", "State", "compute", "estimate_seconds", "merge"]

@@ -1,0 +1,90 @@
+"""Gradients of one tile, exactly and as each accuracy class would: dV = Pᵀ dO, dS = P (dP - delta), dQ, dK from dS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fabench.reference.forward import Forward
+from fabench.reference.merge import finite
+from fabench.reference.rounding import EXACT, Model
+from fabench.reference.scores import Tile
+
+
+@dataclass
+class RowGradient:
+    """What the backward adds up for a block of query rows: dQ by model (before the scale), and A(dQ)² over s²."""
+
+    dQ: dict[Model, torch.Tensor]
+    squares: torch.Tensor
+
+
+@dataclass
+class KeyGradient:
+    """What it adds up for a set of keys: dK (before the scale) and dV by model, A² of both, and the longest query."""
+
+    dK: dict[Model, torch.Tensor]
+    dV: dict[Model, torch.Tensor]
+    squares_dK: torch.Tensor
+    squares_dV: torch.Tensor
+    reach: torch.Tensor
+
+    @classmethod
+    def zeros(cls, models: list[Model], shape: tuple[int, ...], d: int, dv: int, device: torch.device) -> KeyGradient:
+        """Sums not yet begun, for keys of `shape` [heads, keys]."""
+
+        def zeros(*more: int) -> torch.Tensor:
+            return torch.zeros((*shape, *more), dtype=torch.float64, device=device)
+
+        return cls({m: zeros(d) for m in models}, {m: zeros(dv) for m in models}, zeros(), zeros(), zeros())
+
+    def add(self, heads: slice, keys: slice, other: KeyGradient) -> None:
+        """Add the sums of one tile to the keys it holds."""
+        for model, sums in self.dK.items():
+            sums[heads, keys] += other.dK[model]
+            self.dV[model][heads, keys] += other.dV[model]
+        self.squares_dK[heads, keys] += other.squares_dK
+        self.squares_dV[heads, keys] += other.squares_dV
+        self.reach[heads, keys] = torch.maximum(self.reach[heads, keys], other.reach)
+
+
+class Backward:
+    """The backward of one block of rows: delta by model once, then tile by tile."""
+
+    def __init__(self, forward: Forward, dO: torch.Tensor) -> None:
+        """DO [heads, rows, dv] in fp64 for the rows of `forward`."""
+        self.forward, self.dO = forward, dO
+        O = forward.O[EXACT]
+        self.delta = {model: (dO * O_model).sum(-1, keepdim=True) for model, O_model in forward.O.items()}
+        self.delta_rounding = (O * dO).square().sum(-1, keepdim=True).sqrt()
+
+    def tile(self, tile: Tile, k: torch.Tensor, v: torch.Tensor) -> tuple[RowGradient, KeyGradient]:
+        """The contributions of one tile of keys to dQ and to dK, dV."""
+        dQ: dict[Model, torch.Tensor] = {}
+        dK: dict[Model, torch.Tensor] = {}
+        dV: dict[Model, torch.Tensor] = {}
+        for family in self.forward.groups:
+            scores = tile.scores(family[0])
+            P = torch.exp(scores.S - finite(self.forward.lse[family])[..., None])
+            operand = family[0].operand
+            dO, q_, k_ = operand(self.dO), operand(tile.q), operand(k)
+            dP = dO @ operand(v).transpose(-1, -2)
+            for model in family:
+                P_model = model.P(P)
+                dS = (P_model if model.normalised else P) * (model.dP(dP) - self.delta[model])
+                dS = model.dS(dS if scores.slope is None else dS * scores.slope)
+                dQ[model] = dS @ k_
+                dK[model] = dS.transpose(-1, -2) @ q_
+                dV[model] = P_model.transpose(-1, -2) @ dO
+            if family[0] is EXACT:
+                W = P * (dP.abs_().add_(self.delta[EXACT].abs()).add_(self.delta_rounding))
+                W = (W if scores.slope is None else W * scores.slope).square_()
+                P2 = P.square_()
+        squares_dQ = (W @ k.square().sum(-1, keepdim=True))[..., 0]
+        squares_dK = (W.transpose(-1, -2) @ tile.q.square().sum(-1, keepdim=True))[..., 0]
+        squares_dV = (P2.transpose(-1, -2) @ self.dO.square().sum(-1, keepdim=True))[..., 0]
+        norms = tile.q.norm(dim=-1)[..., None]
+        longest = norms if tile.shown is None else torch.where(tile.shown, norms, 0.0)
+        reach = longest.amax(1).expand(k.shape[:2])
+        return RowGradient(dQ, squares_dQ), KeyGradient(dK, dV, squares_dK, squares_dV, reach)

@@ -1,0 +1,68 @@
+"""What each accuracy class rounds: a competent kernel of the class is the fp64 pass with these roundings put in.
+
+A     S, m, l and the accumulators in fp32; P and dS rounded to the dtype before their GEMMs; delta from the rounded O.
+A-tf32  inputs, P, dO and dS rounded to tf32, as the tensor cores read fp32.
+B     S also rounded to the dtype and the softmax taken in it: plain low-precision math.
+Errors of fp32 arithmetic itself are not emulated: the rule bounds them (gS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fabench.dtypes import DTYPES, TF32_UNIT
+from fabench.names import Accuracy
+
+Round = Callable[[torch.Tensor], torch.Tensor]
+
+
+def exactly(x: torch.Tensor) -> torch.Tensor:
+    """No rounding."""
+    return x
+
+
+def to_dtype(dtype: str) -> Round:
+    """Round fp64 to the nearest number of `dtype`, kept in fp64."""
+    torch_dtype = getattr(torch, DTYPES[dtype].torch_name)
+    return lambda x: x.to(torch_dtype).to(torch.float64)
+
+
+def to_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Round to nearest, ties away, to tf32's 10 fraction bits, kept in fp64."""
+    bits = x.to(torch.float32).view(torch.int32)
+    return ((bits + 0x1000) & -0x2000).view(torch.float32).to(torch.float64)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One pass's roundings. `EXACT` is the specification itself."""
+
+    accuracy: Accuracy | None
+    unit: float
+    """u of the rule for this class and dtype."""
+    operand: Round = exactly
+    score: Round = exactly
+    P: Round = exactly
+    normalised: bool = False
+    """P is rounded after the division by l."""
+    dP: Round = exactly
+    dS: Round = exactly
+    out: Round = exactly
+
+
+EXACT = Model(None, 0.0)
+
+
+def model(accuracy: Accuracy, dtype: str) -> Model:
+    """The emulated kernel of a class for inputs of `dtype`."""
+    rounded = to_dtype(dtype)
+    if accuracy == "A":
+        return Model(accuracy, DTYPES[dtype].unit, P=rounded, dS=rounded, out=rounded)
+    if accuracy == "A-tf32":
+        return Model(accuracy, TF32_UNIT, operand=to_tf32, P=to_tf32, dS=to_tf32, out=rounded)
+    return Model(
+        accuracy, DTYPES[dtype].unit, score=rounded, P=rounded, normalised=True, dP=rounded, dS=rounded, out=rounded
+    )
