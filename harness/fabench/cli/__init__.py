@@ -11,6 +11,9 @@ from fabench.errors import FabenchError
 
 COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
+    "show": "Tables of result files.",
+    "list": "Backends, suites and devices: what is here, and why not.",
+    "doctor": "What is installed, what is missing, and what to install.",
 }
 """Command -> its line in --help. The module of command `x` is `fabench.cli.x` (`x_` where x is a Python word)."""
 

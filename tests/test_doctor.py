@@ -1,0 +1,76 @@
+"""`fabench doctor` names what is missing, what for, and what to do; it never fails because something is missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fabench import checkup, probe, registry
+from fabench.backend import Backend, Facts
+from fabench.cli import main
+from fabench.device import Device
+
+PARTS = ("python", "NVIDIA driver", "torch", "device", "NVML", "triton", "cuda.core", "C compiler", "ncu")
+
+
+class Needy(Backend):
+    facts = Facts("needy", module="a_module_that_is_not_here", install="pip install needy")
+
+
+def test_every_part_is_reported_and_the_exit_code_is_0() -> None:
+    result = CliRunner().invoke(main, ["doctor", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    found = {finding["part"]: finding for finding in json.loads(result.output)}
+    assert set(PARTS) <= set(found)
+    assert found["torch"]["state"] == "ok"
+
+
+def test_a_missing_library_says_what_for_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "shipped", lambda: {"needy": Needy()})
+    [finding] = checkup._libraries(Device("cpu", "test"))
+    assert finding.state == "missing"
+    assert finding.found.startswith("cannot import a_module_that_is_not_here: ModuleNotFoundError")
+    assert finding.remedy == "pip install needy"
+    assert finding.serves == "needy"
+
+
+def test_a_library_for_gpus_is_not_missing_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NeedyGpu(Backend):
+        facts = Facts("needy", module="a_module_that_is_not_here", devices=("cuda",))
+
+    monkeypatch.setattr(registry, "shipped", lambda: {"needy": NeedyGpu()})
+    [finding] = checkup._libraries(Device("cpu", "test"))
+    assert (finding.state, finding.found) == ("not needed", "device cpu, takes cuda")
+
+
+def test_a_tool_is_found_beside_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    tool = tmp_path / "toolkit-13" / "bin" / "ncu"
+    tool.parent.mkdir(parents=True)
+    tool.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(checkup, "TOOL_FOLDERS", (str(tmp_path / "toolkit-*" / "bin"),))
+    assert checkup._tool("ncu", "profiling", "install it", gpu=True).found == str(tool)
+    missing = checkup._tool("compute-sanitizer", "races", "install it", gpu=True)
+    assert (missing.state, missing.remedy) == ("missing", "install it")
+
+
+@pytest.mark.parametrize("columns", ["40", "100"])
+def test_the_text_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    findings = [
+        checkup.Finding("torch", "ok", "2.13.0"),
+        checkup.Finding(
+            "ncu", "missing", "not on PATH", "install Nsight Compute, which comes with the toolkit", "profile"
+        ),
+        checkup.Finding("NVML", "not needed", "NVMLError_LibraryNotFound: NVML Shared Library Not Found"),
+    ]
+    monkeypatch.setattr(probe, "call", lambda request: {"findings": [finding.to_json() for finding in findings]})
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= int(columns) + (20 if columns == "40" else 0)
+    assert lines[-1] == "1 missing; everything else works without them."
+    assert "do:  install Nsight Compute" in " ".join(result.output.split()).replace("do: install", "do:  install")
