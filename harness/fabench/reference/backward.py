@@ -14,15 +14,20 @@ from fabench.reference.scores import Tile
 
 @dataclass
 class RowGradient:
-    """What the backward adds up for a block of query rows: dQ by model (before the scale), and A(dQ)² over s²."""
+    """What the backward adds up for a block of query rows [heads, rows, d].
+
+    dQ by model (before the scale), Σ W² K² by channel (A(dQ)² over s²), and Σ P K: an error of delta is common to all
+    keys of a row, so it reaches dQ through this sum whole, where independent errors add in quadrature.
+    """
 
     dQ: dict[Model, torch.Tensor]
     squares: torch.Tensor
+    mean_key: torch.Tensor
 
 
 @dataclass
 class KeyGradient:
-    """What it adds up for a set of keys: dK (before the scale) and dV by model, A² of both, and the longest query."""
+    """What it adds up for a set of keys: dK (before the scale) and dV by model, squares, and the longest query."""
 
     dK: dict[Model, torch.Tensor]
     dV: dict[Model, torch.Tensor]
@@ -37,7 +42,7 @@ class KeyGradient:
         def zeros(*more: int) -> torch.Tensor:
             return torch.zeros((*shape, *more), dtype=torch.float64, device=device)
 
-        return cls({m: zeros(d) for m in models}, {m: zeros(dv) for m in models}, zeros(), zeros(), zeros())
+        return cls({m: zeros(d) for m in models}, {m: zeros(dv) for m in models}, zeros(d), zeros(dv), zeros())
 
     def add(self, heads: slice, keys: slice, other: KeyGradient) -> None:
         """Add the sums of one tile to the keys it holds."""
@@ -80,11 +85,12 @@ class Backward:
             if family[0] is EXACT:
                 W = P * (dP.abs_().add_(self.delta[EXACT].abs()).add_(self.delta_rounding))
                 W = (W if scores.slope is None else W * scores.slope).square_()
+                mean_key = (P if scores.slope is None else P * scores.slope) @ k
                 P2 = P.square_()
-        squares_dQ = (W @ k.square().sum(-1, keepdim=True))[..., 0]
-        squares_dK = (W.transpose(-1, -2) @ tile.q.square().sum(-1, keepdim=True))[..., 0]
-        squares_dV = (P2.transpose(-1, -2) @ self.dO.square().sum(-1, keepdim=True))[..., 0]
+        squares_dQ = W @ k.square()
+        squares_dK = W.transpose(-1, -2) @ tile.q.square()
+        squares_dV = P2.transpose(-1, -2) @ self.dO.square()
         norms = tile.q.norm(dim=-1)[..., None]
         longest = norms if tile.shown is None else torch.where(tile.shown, norms, 0.0)
         reach = longest.amax(1).expand(k.shape[:2])
-        return RowGradient(dQ, squares_dQ), KeyGradient(dK, dV, squares_dK, squares_dV, reach)
+        return RowGradient(dQ, squares_dQ, mean_key), KeyGradient(dK, dV, squares_dK, squares_dV, reach)

@@ -9,7 +9,7 @@ import torch
 from fabench.reference.merge import State, finite, merge
 from fabench.reference.positions import Positions, hides_all
 from fabench.reference.problem import Problem, take
-from fabench.reference.rounding import EXACT, Model, exactly
+from fabench.reference.rounding import EXACT, Model
 from fabench.reference.scores import Tile
 
 Family = tuple[Model, ...]
@@ -20,7 +20,7 @@ def families(models: Sequence[Model]) -> list[Family]:
     """Group the exact pass and the models by what their scores are; the exact family comes first."""
     groups: dict[object, list[Model]] = {}
     for model in (EXACT, *models):
-        groups.setdefault((model.operand, model.score), []).append(model)
+        groups.setdefault(model.score_roundings, []).append(model)
     return [tuple(group) for group in groups.values()]
 
 
@@ -28,8 +28,8 @@ class Forward:
     """The forward pass of one block of rows [heads, rows], every model at once.
 
     After construction: `lse[family]`, `O[model]` (rounded as the model's output), and of the exact pass
-    `A` = (Σ P²|V|²)^½, `Bv` = (Σ P|V - O|²)^½, `reach` = max |q||k| over attended keys, and `score_error[family]`,
-    a bound on the error of the family's scores.
+    `squares` = Σ P² V² by channel, `Bv` = (Σ P|V - O|²)^½, `reach` = max |q||k| over attended keys, and
+    `score_error[family]`, a bound on the error of the family's scores.
     """
 
     def __init__(self, problem: Problem, heads: slice, rows: Positions, q: torch.Tensor, groups: list[Family]) -> None:
@@ -53,7 +53,6 @@ class Forward:
         states = {family: State.empty(shape, 0, self.q) for family in self.groups}
         self.score_error = {family: self.q.new_zeros(shape) for family in self.groups}
         self.reach = self.q.new_zeros(shape)
-        softcap_roundings = 3.0 if self.problem.case.softcap else 1.0
         for tile, k, _ in self.tiles():
             exact = tile.scores(EXACT).S
             norms = k.norm(dim=-1)[:, None, :]
@@ -64,10 +63,9 @@ class Forward:
                 states[family] = merge(states[family], State.of(S))
                 if family[0] is EXACT:
                     continue
-                if family[0].operand is exactly:
-                    error = family[0].unit * softcap_roundings * torch.where(exact == -torch.inf, 0.0, exact).abs()
-                else:  # tensor cores may truncate where the model rounds to nearest: twice its error
-                    error = 2.0 * torch.where(exact == -torch.inf, 0.0, S - exact).abs()
+                # Twice the emulated error: tensor cores may truncate where the model rounds to nearest.
+                error = 2.0 * (S - exact).abs() + (family[0].unit * exact.abs() if family[0].accuracy == "B" else 0.0)
+                error = torch.where(exact == -torch.inf, 0.0, error)
                 self.score_error[family] = torch.maximum(self.score_error[family], error.amax(-1))
         self.reach = self.reach * self.q.norm(dim=-1)
         return states
@@ -76,10 +74,11 @@ class Forward:
         """Second pass: P, O, and the sums the tolerance is made of."""
         shape, dv = self.q.shape[:2], self.problem.v.shape[-1]
         sums = {model: self.q.new_zeros((*shape, dv)) for family in self.groups for model in family}
-        squares, spread = self.q.new_zeros(shape), self.q.new_zeros(shape)
+        squares, spread = self.q.new_zeros((*shape, dv)), self.q.new_zeros(shape)
         divisors = {family: torch.where(s.l > 0, s.l, 1.0)[..., None] for family, s in self.states.items()}
         for tile, _, v in self.tiles():
-            norms = v.square().sum(-1, keepdim=True)
+            v_squared = v.square()
+            norms = v_squared.sum(-1, keepdim=True)
             for family in self.groups:
                 E = torch.exp(tile.scores(family[0]).S - finite(self.states[family].m)[..., None])
                 for model in family:
@@ -87,12 +86,12 @@ class Forward:
                     sums[model] += P @ model.operand(v)
                 if family[0] is EXACT:
                     spread += (E @ norms)[..., 0]
-                    squares += (E.square_() @ norms)[..., 0]
+                    squares += E.square_() @ v_squared
         self.O = {
             model: model.out(sums[model] if model.normalised else sums[model] / divisors[family])
             for family in self.groups
             for model in family
         }
-        l = divisors[self.groups[0]][..., 0]
-        self.A = squares.sqrt() / l
-        self.Bv = (spread / l - self.O[EXACT].square().sum(-1)).clamp(min=0.0).sqrt()
+        l = divisors[self.groups[0]]
+        self.squares = squares / l.square()
+        self.Bv = (spread / l[..., 0] - self.O[EXACT].square().sum(-1)).clamp(min=0.0).sqrt()

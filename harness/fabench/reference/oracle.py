@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from fabench.case import Case
+from fabench.case import Case, Mask
 from fabench.dtypes import DTYPES
 from fabench.inputs import Tensors
 from fabench.names import Accuracy
@@ -21,7 +21,9 @@ from fabench.reference.rounding import EXACT, Model, model
 from fabench.reference.sampling import SAMPLE, sampled_rows
 from fabench.reference.scores import Tile
 
-FP32_SCORE_ERROR = 8 * 2.0**-24
+FP32_UNIT = 2.0**-24
+"""A sum of n terms in fp32 wanders by sqrt(n) times this."""
+FP32_SCORE_ERROR = 8 * FP32_UNIT
 """gS: error of one fp32 score, relative to |q||k|."""
 LSE_ROUNDING = 2.0**-20
 
@@ -79,12 +81,13 @@ class _Oracle:
         """Every output of the case."""
         case, rows = self.case, self.row_shape
         self.O = {m: self._zeros(*rows, case.dv) for m in self.all_models}
-        self.lse, self.A, self.Bv, self.reach = (self._zeros(*rows) for _ in range(4))
+        self.lse, self.Bv, self.reach = (self._zeros(*rows) for _ in range(3))
+        self.squares = self._zeros(*rows, case.dv)
         self.score_error = {m: self._zeros(*rows) for m in self.models}
         gradients = None
         if case.has_backward:
             self.dQ = {m: self._zeros(*rows, case.d) for m in self.all_models}
-            self.squares_dQ = self._zeros(*rows)
+            self.squares_dQ, self.delta_error = self._zeros(*rows, case.d), self._zeros(*rows)
             gradients = KeyGradient.zeros(self.all_models, self.key_shape, case.d, case.dv, self.device)
         for heads in self.problem.chunks():
             for block, out in self._row_blocks(heads):
@@ -121,7 +124,7 @@ class _Oracle:
         for m, O in forward.O.items():
             store(self.O[m], O)
         store(self.lse, forward.lse[self.groups[0]])
-        for name in ("A", "Bv", "reach"):
+        for name in ("squares", "Bv", "reach"):
             store(getattr(self, name), getattr(forward, name))
         for family in self.groups:
             for m in family:
@@ -134,6 +137,7 @@ class _Oracle:
         """DQ of a block of rows; dK and dV too where every row and key is wanted."""
         assert self.problem.dO is not None
         backward = Backward(forward, take(self.problem.dO, heads, block))
+        mean_key = torch.zeros_like(forward.q)
         for tile, k, v in forward.tiles():
             by_row, by_key = backward.tile(tile, k, v)
             for m, dQ in by_row.dQ.items():
@@ -141,8 +145,11 @@ class _Oracle:
                 part += dQ.view(part.shape)
             part = self.squares_dQ[heads, :, out]
             part += by_row.squares.view(part.shape)
+            mean_key += by_row.mean_key
             if gradients is not None:
                 gradients.add(heads, tile.keys.slice, by_key)
+        part = self.delta_error[heads, :, out]
+        part.copy_((backward.delta_rounding[..., 0] * mean_key.norm(dim=-1)).view(part.shape))
 
     def _keys_backward(self, heads: slice, gradients: KeyGradient) -> None:
         """DK and dV of sampled keys: every block of rows again, for its LSE and delta, against those keys alone."""
@@ -164,88 +171,104 @@ class _Oracle:
 
     def _forward_outputs(self) -> dict[str, Expected]:
         B, H = self.case.batch, self.case.heads
-        empty = self.lse == -torch.inf
-        norm_v = self.problem.v.double().flatten(1).norm(dim=1)[:, None, None]
+        count = self._attended(self.case.mask, self.rows, self.row_shape)
+        norm_v = _norm(self.problem.v.flatten(1))[:, None, None]
         score = FP32_SCORE_ERROR * self.scale * self.reach
-        O = self._expected(self.O, self.A, norm_v, score * self.Bv, empty, (B, H), self.rows)
+        noise = DTYPES[self.case.dtype].eta * norm_v + score * self.Bv
+        O = self._expected(self.O, self.squares, count, noise, (B, H), self.rows)
         limit = LSE_ROUNDING * self.lse.abs().clamp(min=1.0) + score
         tolerance = {
-            m.accuracy: torch.where(empty, 0.0, limit + self.score_error[m]).view(B, H, -1)
+            m.accuracy: torch.where(count == 0, 0.0, limit + self.score_error[m]).view(B, H, -1)
             for m in self.models
             if m.accuracy
         }
-        lse = Expected(self.lse.view(B, H, -1), tolerance, empty.view(B, H, -1), {}, O.rows)
-        return {"O": O, "LSE": lse}
+        return {"O": O, "LSE": Expected(self.lse.view(B, H, -1), tolerance, O.empty, None, {}, O.rows)}
 
     def _gradient_outputs(self, g: KeyGradient) -> dict[str, Expected]:
-        case, signed = self.case, self.case.softmax_scale
+        case, s, eta = self.case, self.scale, DTYPES[self.case.dtype].eta
         assert self.problem.dO is not None
-
-        def norm(x: torch.Tensor) -> torch.Tensor:
-            norms: torch.Tensor = torch.linalg.vector_norm(x.double().flatten(1), dim=1)
-            return norms
-
         for sums in (self.dQ, g.dK):
-            for m, x in sums.items():
-                sums[m] = m.out(x.mul_(signed))
+            sums.update({m: m.out(x.mul_(case.softmax_scale)) for m, x in sums.items()})
         g.dV.update({m: m.out(x) for m, x in g.dV.items()})
-        rows, keys = (case.batch, case.heads), (case.batch, case.kv_heads)
-        A_dQ, A_dK, A_dV = self.scale * self.squares_dQ.sqrt(), self.scale * g.squares_dK.sqrt(), g.squares_dV.sqrt()
-        row_score = FP32_SCORE_ERROR * self.scale * self.reach
-        norms = self._key_norms()
-        key_score = FP32_SCORE_ERROR * self.scale * g.reach * norms
-        norm_k = self.scale * norm(self.problem.k)[:, None, None]
-        norm_q, norm_dO = self.scale * norm(self.problem.q)[:, None], norm(self.problem.dO)[:, None]
-        unattended = self._unattended_keys()
-        empty = self.lse == -torch.inf
+        squares_dQ, squares_dK = (x.mul_(s * s) for x in (self.squares_dQ, g.squares_dK))
+        norm_q, norm_k, norm_dO = (_norm(x.flatten(1)) for x in (self.problem.q, self.problem.k, self.problem.dO))
+        keys = _norm(self.problem.k)
+        row_score = FP32_SCORE_ERROR * s * self.reach
+        key_score = FP32_SCORE_ERROR * s * g.reach * (keys if self.keys is None else keys.gather(1, self.keys))
+        noise_dQ = eta * s * norm_k[:, None, None] + row_score * _length(squares_dQ)
+        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK)
+        noise_dV = eta * norm_dO[:, None] + key_score * _length(g.squares_dV)
+        by_row = self._attended(case.mask, self.rows, self.row_shape)
+        by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
+        rows, heads = (case.batch, case.heads), (case.batch, case.kv_heads)
         return {
-            "dQ": self._expected(self.dQ, A_dQ, norm_k, row_score * A_dQ, empty, rows, self.rows),
-            "dK": self._expected(g.dK, A_dK, norm_q, key_score * A_dK, unattended, keys, self.keys),
-            "dV": self._expected(g.dV, A_dV, norm_dO, key_score * A_dV, unattended, keys, self.keys),
+            "dQ": self._expected(self.dQ, squares_dQ, by_row, noise_dQ, rows, self.rows, s * self.delta_error),
+            "dK": self._expected(g.dK, squares_dK, by_key, noise_dK, heads, self.keys),
+            "dV": self._expected(g.dV, g.squares_dV, by_key, noise_dV, heads, self.keys),
         }
 
-    def _key_norms(self) -> torch.Tensor:
-        norms: torch.Tensor = torch.linalg.vector_norm(self.problem.k.double(), dim=-1)
-        return norms if self.keys is None else norms.gather(1, self.keys)
+    def _attended(self, mask: Mask, rows: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
+        """How many keys each query sees, in the results' shape [kv, group, rows]."""
+        index = torch.arange(mask.Nq, device=self.device) if rows is None else rows.view(shape)
+        low = torch.zeros_like(index) if mask.left is None else (index + mask.offset - mask.left).clamp(min=0)
+        high = torch.full_like(index, mask.Nk)
+        if mask.right is not None:
+            high = torch.minimum(high, index + mask.offset + mask.right + 1)
+        return (high - low).clamp(min=0).expand(shape)
 
-    def _unattended_keys(self) -> torch.Tensor:
-        """Keys no query attends to: key j is seen by queries i with j - offset - right <= i <= j - offset + left."""
-        mask = self.case.mask
-        index = torch.arange(mask.Nk, device=self.device).expand(self.problem.k.shape[0], -1)
-        index = index if self.keys is None else self.keys
-        first = torch.zeros_like(index) if mask.right is None else (index - mask.offset - mask.right).clamp(min=0)
-        last = torch.full_like(index, mask.Nq - 1)
+    def _attending(self, mask: Mask, keys: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
+        """How many queries see each key [kv, keys]: those with j - offset - right <= i <= j - offset + left."""
+        index = torch.arange(mask.Nk, device=self.device) if keys is None else keys
+        low = torch.zeros_like(index) if mask.right is None else (index - mask.offset - mask.right).clamp(min=0)
+        high = torch.full_like(index, mask.Nq)
         if mask.left is not None:
-            last = torch.minimum(last, index - mask.offset + mask.left)
-        unattended: torch.Tensor = first > last
-        return unattended
+            high = torch.minimum(high, index - mask.offset + mask.left + 1)
+        return (high - low).clamp(min=0).expand(shape)
 
     def _expected(
         self,
         values: dict[Model, torch.Tensor],
-        A: torch.Tensor,
-        X: torch.Tensor,
-        score: torch.Tensor,
-        empty: torch.Tensor,
+        squares: torch.Tensor,
+        count: torch.Tensor,
+        noise: torch.Tensor,
         heads: tuple[int, int],
         rows: torch.Tensor | None,
+        delta_error: torch.Tensor | float = 0.0,
     ) -> Expected:
-        """N_r = |T^m - T*| + u/2 |T*| + u/4 A + eta |X|_F + the score error, a row; exactly 0 for contract zeros."""
+        """N_r = |T^m - T*| + u/2 |T*| + u/4 A + u/2 delta's error + fp32 sums + noise, a row; 0 for contract zeros.
+
+        `squares` is A² by channel; `count` how many terms the row sums, 0 making it a contract zero; `noise` the
+        underflow and score errors.
+        """
         exact = values[EXACT]
-        length = exact.norm(dim=-1)
-        eta = DTYPES[self.case.dtype].eta
+        length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
+        noise = noise + FP32_UNIT * count.sqrt() * length
         tolerance: dict[Accuracy, torch.Tensor] = {}
         errors: dict[Accuracy, float] = {}
         for m in self.models:
             difference = values[m] - exact
-            N = difference.norm(dim=-1) + m.unit / 2 * length + m.unit / 4 * A + eta * X + score
+            N = difference.norm(dim=-1) + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
             assert m.accuracy is not None
             tolerance[m.accuracy] = torch.where(empty, 0.0, N).view(*heads, -1)
             errors[m.accuracy] = float(difference.abs().max()) if difference.numel() else 0.0
+        even = exact.shape[-1] ** -0.5
+        share = squares.sqrt_().div_(torch.where(A > 0, A, 1.0)[..., None]).clamp_(min=even)
         return Expected(
             exact.view(*heads, -1, exact.shape[-1]),
             tolerance,
-            empty.view(*heads, -1),
+            empty.reshape(*heads, -1),
+            share.to(torch.float32).view(*heads, -1, exact.shape[-1]),
             errors,
             None if rows is None else rows.view(*heads, -1),
         )
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    """Euclidean norm of the last dim, in fp64."""
+    norm: torch.Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
+    return norm
+
+
+def _length(squares: torch.Tensor) -> torch.Tensor:
+    """Norm of rows given by the squares of their elements."""
+    return squares.sum(-1).sqrt()

@@ -21,6 +21,9 @@ class Expected:
     """N_r of the rule by class [batch, heads, rows]; for LSE the largest |error| allowed."""
     empty: torch.Tensor
     """Contract zeros, bool [batch, heads, rows]: queries without keys, keys without queries. LSE is -inf there."""
+    share: torch.Tensor | None = None
+    """Largest part of a row's error that one element may have, fp32 [batch, heads, rows, dim]: A_rc / A_r, at least
+    D^-1/2. Where one channel of K is large, dQ's rounding error lies in that channel."""
     model_error: dict[Accuracy, float] = field(default_factory=dict)
     """max |T^m - T*| of the emulated kernel of each class."""
     rows: torch.Tensor | None = None
@@ -43,6 +46,7 @@ class Expected:
             value=roll(self.value) if sign > 0 else -roll(self.value),
             tolerance={name: roll(x) for name, x in self.tolerance.items()},
             empty=roll(self.empty),
+            share=None if self.share is None else roll(self.share),
             rows=None if self.rows is None else roll(self.rows),
         )
 

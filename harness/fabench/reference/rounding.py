@@ -2,7 +2,7 @@
 
 A     S, m, l and the accumulators in fp32; P and dS rounded to the dtype before their GEMMs; delta from the rounded O.
 A-tf32  inputs, P, dO and dS rounded to tf32, as the tensor cores read fp32.
-B     S also rounded to the dtype and the softmax taken in it: plain low-precision math.
+B     q·scale and S also rounded to the dtype and the softmax taken in it: plain low-precision math.
 Errors of fp32 arithmetic itself are not emulated: the rule bounds them (gS).
 """
 
@@ -44,6 +44,8 @@ class Model:
     unit: float
     """u of the rule for this class and dtype."""
     operand: Round = exactly
+    scaled: Round = exactly
+    """Of q·scale, where the scale is folded into q before the GEMM."""
     score: Round = exactly
     P: Round = exactly
     normalised: bool = False
@@ -51,6 +53,11 @@ class Model:
     dP: Round = exactly
     dS: Round = exactly
     out: Round = exactly
+
+    @property
+    def score_roundings(self) -> tuple[Round, Round, Round]:
+        """Models equal in these have the same scores."""
+        return self.operand, self.scaled, self.score
 
 
 EXACT = Model(None, 0.0)
@@ -64,5 +71,13 @@ def model(accuracy: Accuracy, dtype: str) -> Model:
     if accuracy == "A-tf32":
         return Model(accuracy, TF32_UNIT, operand=to_tf32, P=to_tf32, dS=to_tf32, out=rounded)
     return Model(
-        accuracy, DTYPES[dtype].unit, score=rounded, P=rounded, normalised=True, dP=rounded, dS=rounded, out=rounded
+        accuracy,
+        DTYPES[dtype].unit,
+        scaled=rounded,
+        score=rounded,
+        P=rounded,
+        normalised=True,
+        dP=rounded,
+        dS=rounded,
+        out=rounded,
     )

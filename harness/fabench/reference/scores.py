@@ -8,7 +8,7 @@ import torch
 
 from fabench.case import Case
 from fabench.reference.positions import Positions, visible
-from fabench.reference.rounding import Model, exactly
+from fabench.reference.rounding import EXACT, Model
 
 
 @dataclass
@@ -26,26 +26,20 @@ class Tile:
         """q [heads, rows, d] and k [heads, keys, d] in fp64."""
         self.case, self.q, self.k, self.keys = case, q, k, keys
         self.shown = visible(case.mask, rows, keys)
-        self._product: torch.Tensor | None = None
-        self._plain: Scores | None = None
+        self._exact: Scores | None = None
 
     def scores(self, model: Model) -> Scores:
         """S as `model` computes it. The result is shared: do not change it in place."""
-        if model.operand is exactly and model.score is exactly:
-            if self._plain is None:
-                self._plain = self._finish(self.product, model)
-            return self._plain
-        product = self.product
-        if model.operand is not exactly:
-            product = _product(model.operand(self.q), model.operand(self.k), self.case)
-        return self._finish(model.score(product), model)
+        if model.score_roundings != EXACT.score_roundings:
+            return self._finish(model.score(self._product(model)), model)
+        if self._exact is None:
+            self._exact = self._finish(self._product(EXACT), EXACT)
+        return self._exact
 
-    @property
-    def product(self) -> torch.Tensor:
-        """scale · q kᵀ, exact."""
-        if self._product is None:
-            self._product = _product(self.q, self.k, self.case)
-        return self._product
+    def _product(self, model: Model) -> torch.Tensor:
+        """scale · q kᵀ, the scale taken into q."""
+        q = model.scaled(model.operand(self.q) * self.case.softmax_scale)
+        return q @ model.operand(self.k).transpose(-1, -2)
 
     def _finish(self, x: torch.Tensor, model: Model) -> Scores:
         slope = None
@@ -53,7 +47,3 @@ class Tile:
             t = model.score(torch.tanh(model.score(x / self.case.softcap)))
             x, slope = model.score(self.case.softcap * t), 1.0 - t * t
         return Scores(x if self.shown is None else x.masked_fill(~self.shown, -torch.inf), slope)
-
-
-def _product(q: torch.Tensor, k: torch.Tensor, case: Case) -> torch.Tensor:
-    return (q @ k.transpose(-1, -2)).mul_(case.softmax_scale)
