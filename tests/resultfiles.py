@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fabench.case import Case, row_id
+from fabench.cost import cost
 from fabench.records import Canary, CostRecord, Env, Footer, Header, Memory, Parity, Record, Row, Utilization
 
 PEAK_FLOPS = 989e12
@@ -57,8 +58,8 @@ def env(**fields: Any) -> Env:
 
 def row(case: Case, backend: str = "sdpa-flash", median_ns: float = 1e6, **fields: Any) -> Row:
     """An ok row at `median_ns`, its interval 1 % wide; a status other than ok drops everything measured."""
-    flops = 4 * case.batch * case.heads * case.Nq * case.Nk * case.d
-    ideal_bytes = 2 * case.batch * case.heads * case.d * 2 * (case.Nq + case.Nk)
+    counted = cost(case)
+    flops, ideal_bytes = counted.flops, counted.ideal_bytes
     seconds = median_ns / 1e9
     measured: dict[str, Any] = {
         "method_id": "burst0",
@@ -68,7 +69,7 @@ def row(case: Case, backend: str = "sdpa-flash", median_ns: float = 1e6, **field
         "n": 3,
         "samples_ns": [median_ns * 0.995, median_ns, median_ns * 1.005],
         "quantiles": quantiles(median_ns),
-        "cost": CostRecord(pairs=case.Nq * case.Nk, flops=flops, ideal_bytes=ideal_bytes, convention="exact"),
+        "cost": CostRecord.model_validate(vars(counted)),
         "utilization": Utilization(
             mfu=flops / seconds / PEAK_FLOPS,
             gemm=flops / seconds / GEMM_FLOPS,

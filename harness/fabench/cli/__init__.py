@@ -12,6 +12,8 @@ from fabench.errors import FabenchError
 COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
     "show": "Tables of result files.",
+    "validate": "Is a result file whole, and does it hold together?",
+    "schema": "JSON Schema of a suite, or of a result file's records.",
     "list": "Backends, suites and devices: what is here, and why not.",
     "doctor": "What is installed, what is missing, and what to install.",
 }

@@ -84,10 +84,10 @@ def command(
 
 def print_table(outcome: Outcome, format_: str) -> None:
     """The table of what is in the file now, and where the file is."""
-    from fabench import resultfile
-    from fabench.views.tables import render
+    from fabench.resultfile import read
+    from fabench.views.show import show, terminal_width
 
-    click.echo(render([resultfile.read(outcome.path, allow_partial=True)], format=format_))
+    click.echo(show([read(outcome.path, allow_partial=True, samples=False)], format_, width=terminal_width()))
     click.echo(f"\n{outcome.path}", err=True)
 
 

@@ -123,7 +123,7 @@ def fold(
 ) -> tuple[ResultFile, list[T]]:
     """As `read`, holding of every row that counts only what `keep` makes of it: for files of 100,000 rows and more.
 
-    The `rows` of the ResultFile are left empty.
+    The `rows` of the ResultFile are left empty. A RecordError that `keep` raises is given the row's file and line.
     """
     lines = _Lines(path, samples)
     check: _Check[T] | None = None
@@ -173,7 +173,7 @@ class _Check(Generic[T]):
         result.rows_written += 1
         if place not in self.best:
             self.best[place] = (row.attempt, len(self.kept))
-            self.kept.append(self.keep(row))
+            self.kept.append(self._made_of(row))
             return
         attempt, index = self.best[place]
         if row.attempt == attempt or (*place, row.attempt) in self.superseded:
@@ -183,7 +183,13 @@ class _Check(Generic[T]):
         self.superseded.add((*place, min(attempt, row.attempt)))
         if row.attempt > attempt:
             self.best[place] = (row.attempt, index)
-            self.kept[index] = self.keep(row)
+            self.kept[index] = self._made_of(row)
+
+    def _made_of(self, row: Row) -> T:
+        try:
+            return self.keep(row)
+        except RecordError as error:
+            raise self.lines.error(error.message) from None
 
     def _env(self, env_id: str) -> None:
         if env_id not in self.result.envs:

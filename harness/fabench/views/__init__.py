@@ -1,1 +1,1 @@
-"""."""
+"""Views of result files: tables, plots, pages. They read records and never measure."""

@@ -1,0 +1,68 @@
+"""Result files as text: what `fabench show` prints, and `fabench run` at its end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from fabench.errors import UsageError
+from fabench.resultfile import ResultFile
+from fabench.views.flat import as_csv, as_json
+from fabench.views.outcomes import Outcome, beside, gather
+from fabench.views.render import render
+from fabench.views.tables import Layout, tables
+from fabench.where import Condition
+
+Format = Literal["simple", "github", "latex", "html", "csv", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+def show(
+    results: Sequence[ResultFile],
+    style: str = "simple",
+    layout: Layout | None = None,
+    *,
+    where: Condition | None = None,
+    baseline: str | None = None,
+    against: Sequence[ResultFile] = (),
+    width: int | None = None,
+) -> str:
+    """The files as text in the format `style`.
+
+    `against` are published figures to stand beside the same problems of `results`. `width` breaks the simple format
+    to fit a terminal (see `terminal_width`). Raises UsageError if nothing is left to show.
+    """
+    layout = layout or Layout()
+    outcomes = gather(results, where, baseline) + _against(gather(results, where), against)
+    if style == "csv":
+        return as_csv(outcomes, layout.values)
+    if style == "json":
+        return as_json(outcomes, layout.values)
+    any_rows = any(result.rows for result in results)
+    parts = [render(table, style, width) for table in tables(outcomes, layout)] if any_rows else ["no rows"]
+    return "\n\n".join([*parts, *(text for result in results if (text := _stopped(result)))])
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that stdout is, or None if it is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _against(ours: Sequence[Outcome], published: Sequence[ResultFile]) -> list[Outcome]:
+    if not published:
+        return []
+    matching = beside(ours, gather(published))
+    if not matching:
+        paths = ", ".join(f"'{result.path}'" for result in published)
+        raise UsageError(f"none of the problems shown has a figure in {paths}; look with 'fabench show {paths}'")
+    return matching
+
+
+def _stopped(result: ResultFile) -> str:
+    """A line for a file that holds a part of its run."""
+    if result.complete:
+        return ""
+    why = result.truncated or "the run was stopped"
+    return f"{result.path}: {why}; {len(result.rows)} of {result.header.planned_rows} rows are there"

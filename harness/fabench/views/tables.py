@@ -1,0 +1,236 @@
+"""Tables as data: outcomes placed on the axes chosen for rows and columns. How a table is drawn is in `render.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabench.errors import UsageError
+from fabench.views.axes import AXES, Key, axis_text, key_of, shape_of, sort_key, varies
+from fabench.views.notes import Notes, about
+from fabench.views.outcomes import Outcome
+from fabench.views.values import VALUES, Value
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place, and the numbers of its footnotes."""
+
+    text: str
+    notes: tuple[int, ...] = ()
+
+
+NOTHING = Cell("-")
+"""A place for which the files hold no row."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: labels left of the values, a caption above, footnotes below."""
+
+    caption: tuple[str, ...]
+    """Lines: what each number is, then what holds for all of them."""
+    labels: tuple[str, ...]
+    """Headings of the label columns."""
+    headings: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Cell, ...]], ...]
+    """(labels, cells) of each row."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What was asked of the tables; empty means chosen from the data."""
+
+    row: tuple[str, ...] = ()
+    col: tuple[str, ...] = ()
+    """Axes, and 'value' for a column a value."""
+    values: tuple[str, ...] = ("tflops",)
+    sort: str | None = None
+    """An axis of the rows, or a column's heading to sort by its numbers; with a leading '-' from large to small."""
+    interval: bool = False
+    """Print the half-width of the 95 % interval of the median time behind each number."""
+
+
+Column = tuple[Key, Value]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The layout made definite for the data."""
+
+    row: tuple[str, ...]
+    col: tuple[str, ...]
+    apart: tuple[str, ...]
+    """Axes of which each setting gets a table of its own."""
+    value_columns: bool
+
+
+def tables(outcomes: Sequence[Outcome], layout: Layout) -> list[Table]:
+    """The tables that show `outcomes`, one a value and one for each setting of what neither rows nor columns tell.
+
+    Unless told otherwise columns are backends, rows are problems labelled by what varies among them; each device gets
+    a table, and each file if two hold the same row. Two outcomes never share a cell, and nothing is averaged over
+    cases. Raises UsageError for a sort key that is no axis and no column, and if there is nothing to show.
+    """
+    if not outcomes:
+        raise UsageError("no row is left to show; widen --where, or look into the file with 'fabench validate'")
+    plan = _plan(outcomes, layout)
+    groups: dict[Key, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key_of(outcome, plan.apart), []).append(outcome)
+    chosen = [VALUES[name] for name in layout.values]
+    return [
+        _table(groups[key], plan, values, layout)
+        for values in ([chosen] if plan.value_columns else [[value] for value in chosen])
+        for key in _in_order(outcomes, plan.apart)
+    ]
+
+
+def _plan(outcomes: Sequence[Outcome], layout: Layout) -> _Plan:
+    by_value = "value" in layout.col
+    problem = [name for name in ("regime",) if varies(name, outcomes)] + list(shape_of(outcomes).varying)
+    col = tuple(name for name in layout.col if name != "value")
+    if not problem and not layout.row and not layout.col:  # one problem: its backends from top to bottom
+        return _Plan(("backend",), (), tuple(_apart(outcomes)), False)
+    if not layout.col and "backend" not in layout.row:
+        col = ("backend",)
+    row = layout.row or tuple(n for n in [*problem, *_unless("backend", col)] if n not in col)
+    shown = row + col
+    apart = (
+        _apart(outcomes) + [name for name in problem if not _follows(name, shown, outcomes)] + _unless("backend", shown)
+    )
+    return _Plan(row, col, tuple(name for name in apart if name not in shown), by_value)
+
+
+def _apart(outcomes: Sequence[Outcome]) -> list[str]:
+    """Device, and file if two hold the same row: never columns unless asked for."""
+    device = ["device"] if varies("device", outcomes) else []
+    twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)
+    return device + (["file"] if twice else [])
+
+
+def _unless(name: str, taken: Sequence[str]) -> list[str]:
+    return [] if name in taken else [name]
+
+
+def _follows(name: str, shown: Sequence[str], outcomes: Sequence[Outcome]) -> bool:
+    """True if the axes shown leave no choice of this one, as the regime may follow from N."""
+    seen: dict[Key, object] = {}
+    return all(seen.setdefault(key_of(o, shown), AXES[name](o)) == AXES[name](o) for o in outcomes)
+
+
+def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout: Layout) -> Table:
+    notes = Notes()
+    places = _places(outcomes, plan)
+    columns = [(key, value) for key in _in_order(outcomes, plan.col) for value in values]
+    headings = tuple(_heading(column, plan.value_columns) for column in columns)
+    ordered = _in_order(outcomes, plan.row)
+    rows = _sorted_rows(ordered, places, plan, dict(zip(headings, columns, strict=True)), layout.sort)
+    body = tuple(
+        (
+            tuple(map(axis_text, row)),
+            tuple(_cell(places.get((row, key)), value, notes, layout.interval) for key, value in columns),
+        )
+        for row in rows
+    )
+    return Table(_caption(outcomes, plan, values), plan.row, headings, body, tuple(notes.texts))
+
+
+def _heading(column: Column, by_value: bool) -> str:
+    key, value = column
+    words = [axis_text(part) for part in key]
+    return " ".join([*words, value.heading] if by_value or not words else words)
+
+
+def _places(outcomes: Sequence[Outcome], plan: _Plan) -> dict[tuple[Key, Key], Outcome]:
+    places: dict[tuple[Key, Key], Outcome] = {}
+    for outcome in outcomes:
+        other = places.setdefault((key_of(outcome, plan.row), key_of(outcome, plan.col)), outcome)
+        if other is not outcome:
+            raise UsageError(
+                f"two rows must not share a cell, and '{outcome.case.label()}' of '{outcome.backend}' has "
+                f"'{other.case.label()}' of '{other.backend}' beside it; add an axis that tells them apart to --row"
+            )
+    return places
+
+
+def _in_order(outcomes: Sequence[Outcome], axes: Sequence[str]) -> list[Key]:
+    """The distinct places on these axes, sorted; backends and files keep the order in which they come."""
+    ranks = {name: list(dict.fromkeys(AXES[name](o) for o in outcomes)) for name in axes if name in ("backend", "file")}
+
+    def rank(key: Key) -> tuple[tuple[int, float, str], ...]:
+        return sort_key(
+            tuple(ranks[name].index(value) if name in ranks else value for name, value in zip(axes, key, strict=True))
+        )
+
+    return sorted({key_of(o, axes) for o in outcomes}, key=rank)
+
+
+def _sorted_rows(
+    rows: list[Key],
+    places: dict[tuple[Key, Key], Outcome],
+    plan: _Plan,
+    columns: dict[str, Column],
+    sort: str | None,
+) -> list[Key]:
+    if sort is None:
+        return rows
+    name, down = sort.removeprefix("-"), sort.startswith("-")
+    if name in plan.row:
+        index = plan.row.index(name)
+        return sorted(rows, key=lambda row: sort_key((row[index],)), reverse=down)
+    if name not in columns:
+        known = f"an axis of the rows ({', '.join(plan.row)}) or a column ({', '.join(columns)})"
+        raise UsageError(f"'--sort' must be {known}, got '{name}'")
+    key, value = columns[name]
+    numbers = {row: value.of(o) if (o := places.get((row, key))) else None for row in rows}
+    return sorted(rows, key=lambda row: (numbers[row] is None, (numbers[row] or 0.0) * (-1 if down else 1)))
+
+
+def _cell(outcome: Outcome | None, value: Value, notes: Notes, interval: bool) -> Cell:
+    if outcome is None:
+        return NOTHING
+    number, texts = value.of(outcome), about(outcome)
+    if number is None:
+        text = outcome.status
+        if outcome.status == "ok":
+            text = "-"  # type: ignore[assignment]  # no status: a number that was not recorded
+            texts.append(_why_none(outcome, value))
+        return Cell(text, tuple(notes.number(text) for text in texts))
+    words = [value.text(number)]
+    if interval and value.timed and (half := VALUES["interval"].of(outcome)) is not None:
+        words.append(f"±{VALUES['interval'].text(half)}")
+    if outcome.status != "ok":
+        words.append(outcome.status)
+    return Cell(" ".join(words), tuple(notes.number(text) for text in texts))
+
+
+def _why_none(outcome: Outcome, value: Value) -> str:
+    """Why an ok row has no such number."""
+    if outcome.published is not None:
+        return f"the source gives no {value.heading}"
+    memory = outcome.worst.memory
+    if value.name in ("peak", "workspace", "saved") and memory and memory.note:
+        return memory.note
+    if value.name == "speedup" and outcome.baseline is None:
+        return "no row of a baseline for this case; choose one with --baseline"
+    if value.name == "speedup" and outcome.baseline:
+        return f"the baseline {outcome.baseline.backend} is {outcome.baseline.status} here"
+    return f"no {value.heading} was recorded"
+
+
+def _caption(outcomes: Sequence[Outcome], plan: _Plan, values: Sequence[Value]) -> tuple[str, ...]:
+    """What the numbers are, then what holds for all of them."""
+    lines = [
+        f"{value.heading}: {value.meaning}" + (f"; {value.better} is better" if value.better else "")
+        for value in values
+    ]
+    measured = [o for o in outcomes if o.published is None] or list(outcomes)
+    common = [str(AXES[name](measured[0])) for name in ("device", "regime") if not varies(name, measured)]
+    common += shape_of(outcomes).fixed
+    rounds = {len(o.rows) for o in measured}
+    if rounds != {1}:
+        common.append(f"{min(rounds)} to {max(rounds)} rounds" if len(rounds) > 1 else f"{max(rounds)} rounds")
+    common += [f"{name} {AXES[name](measured[0])}" for name in ("file", "backend") if name in plan.apart]
+    return (*lines, ", ".join(text for text in common if text != "None"))

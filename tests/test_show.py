@@ -1,0 +1,339 @@
+"""`fabench show`: every format against a golden file, and what tables must never do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import resultfiles as make
+from fabench.cli import main
+from fabench.names import FLAGS
+from fabench.records import Memory
+from fabench.views import notes
+from fabench.views.values import VALUES, significant
+from golden_files import assert_golden
+from show_files import sweep
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return sweep(tmp_path / "sweep.jsonl")
+
+
+def show(*arguments: object, code: int = 0) -> str:
+    """What `fabench show` prints (its error if `code` is not 0), as a pipe sees it."""
+    result = CliRunner().invoke(main, ["show", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def body(text: str) -> list[list[str]]:
+    """The words of each row under the line of dashes, footnotes left out."""
+    table = text[text.index("\n--") + 1 :].split("\n\n")[0]
+    return [line.split() for line in table.splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("show_simple.txt", []),
+        ("show_github.md", ["--format", "github"]),
+        ("show_latex.tex", ["--format", "latex"]),
+        ("show_html.html", ["--format", "html"]),
+        ("show_csv.csv", ["--format", "csv"]),
+        ("show_json.json", ["--format", "json", "--where", "N=4096,causal=true"]),
+        ("show_times_with_intervals.txt", ["--value", "ms", "--interval"]),
+        ("show_split_by_mask.txt", ["--row", "N", "--sort", "-N"]),
+        ("show_one_problem.txt", ["--where", "N=4096,causal=true"]),
+        ("show_values_as_columns.txt", ["--where", "causal=false", "--row", "backend,N", "--col", "value",
+                                        "--value", "tflops,ms,gbs,peak,mfu,roofline,rho,speedup"]),
+    ],
+)  # fmt: skip
+def test_a_table_looks_like_its_golden_file(path: Path, name: str, options: list[str]) -> None:
+    assert_golden(name, show(path, *options))
+
+
+def test_the_table_breaks_into_blocks_in_a_narrow_terminal(path: Path) -> None:
+    """On a real terminal of 60 columns no line is longer, and every backend is there."""
+    parent, child = pty.openpty()
+    env = {**os.environ, "COLUMNS": "60", "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = "from fabench.cli import main; main()"
+    with subprocess.Popen([sys.executable, "-c", code, "show", str(path)], stdout=child, env=env) as process:
+        os.close(child)
+        output = b""
+        while True:
+            try:
+                output += os.read(parent, 65536)
+            except OSError:  # the terminal is closed
+                break
+    os.close(parent)
+    text = output.decode().replace("\r\n", "\n")
+
+    assert process.returncode == 0
+    assert max(map(len, text.splitlines())) <= 60
+    assert_golden("show_60_columns.txt", text)
+
+
+@pytest.mark.parametrize("style", ["simple", "github", "latex", "html"])
+def test_every_status_flag_and_reason_is_in_the_drawn_table(path: Path, style: str) -> None:
+    text = show(path, "--format", style).replace("\\", "")
+
+    for word in ("predicted_oom", "unavailable", "wrong_result", "throttled", "hot", "short", "no such module",
+                 "68.7 GB", "rho 37.2"):  # fmt: skip
+        assert word in text
+
+
+def test_a_failure_has_no_speed_in_any_format(tmp_path: Path) -> None:
+    statuses = ["wrong_result", "unsupported", "unavailable", "predicted_oom", "oom", "timeout", "crashed", "error"]
+    rows = [make.row(make.case(), status, status=status, detail="why") for status in statuses]
+    path = make.build(tmp_path / "run.jsonl", rows)
+
+    assert body(show(path)) == [[status, status, "¹²³⁴⁵⁶⁷⁸"[i]] for i, status in enumerate(statuses)]
+    for record in json.loads(show(path, "--format", "json")):
+        assert record["time_ns"] is None
+        assert record["flops_per_s"] is None
+    for record in csv.DictReader(io.StringIO(show(path, "--format", "csv"))):
+        assert record["time_ns"] == record["flops_per_s"] == ""
+
+
+def test_a_wrong_result_shows_how_wrong_it_is(path: Path) -> None:
+    rows = body(show(path, "--value", "rho", "--where", "causal=true,N=1024", "--row", "backend"))
+
+    assert ["mine_v1", "37.2", "wrong_result"] in [row[:3] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("tflops", "400"), ("ms", "5.498"), ("us", "5498"), ("gbs", "195"), ("interval", "0.50%"), ("peak", "48.0"),
+        ("mfu", "40.4%"), ("gemm", "50.0%"), ("hbm", "4.54%"), ("roofline", "50.0%"), ("rho", "0.250"),
+        ("rmse", "0.00100"), ("max_abs", "0.00200"), ("speedup", "1.00x"), ("compile", "12.5"), ("workspace", "32.0"),
+        ("saved", "0.500"),
+    ],
+)  # fmt: skip
+def test_each_value_is_scaled_once_from_base_units(tmp_path: Path, value: str, text: str) -> None:
+    """One row whose numbers are known: 2.199e12 FLOP in 5.498 ms is 400 TFLOP/s."""
+    case = make.case(4096, batch=16)
+    memory = Memory(peak_bytes=48 * 2**20, workspace_bytes=32 * 2**20, saved_bytes=2**19)
+    row = make.row(case, "sdpa-flash", 5497558.13888, compile_s=12.5, memory=memory)
+    path = make.build(tmp_path / "run.jsonl", [row])
+
+    assert body(show(path, "--value", value)) == [["sdpa-flash", text]]
+
+
+def test_every_value_is_tested_above() -> None:
+    tested = test_each_value_is_scaled_once_from_base_units.pytestmark[0].args[1]  # type: ignore[attr-defined]
+
+    assert {value for value, _ in tested} == set(VALUES)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (1234.5, "1234"), (999.6, "1000"), (412.34, "412"), (41.234, "41.2"), (9.996, "10.0"), (1, "1.00"),
+     (0.99951, "1.00"), (0.0412, "0.0412"), (4.123e-7, "4.12e-07"), (-41.234, "-41.2"), (123456789.0, "123456789")],
+)  # fmt: skip
+def test_numbers_have_three_significant_digits_and_no_exponent_while_they_fit(number: float, text: str) -> None:
+    assert significant(number) == text
+
+
+def test_every_flag_has_an_explanation() -> None:
+    assert set(notes.FLAGS) == set(FLAGS)
+
+
+def test_rounds_are_shown_as_their_median_with_the_worst_status(tmp_path: Path) -> None:
+    case = make.case()
+    rows = [make.row(case, "steady", time * 1e6, round=r) for r, time in enumerate((3, 1, 2))]
+    rows += [make.row(case, "shaky", 1e6, round=r) for r in range(2)]
+    rows += [make.row(case, "shaky", status="crashed", detail="signal 11", round=2)]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows), "--value", "ms", "--interval")
+
+    assert body(text) == [["steady", "2.000", "±50%"], ["shaky", "crashed", "¹"]]
+    assert "¹ crashed in 1 of 3 rounds: signal 11" in text
+    assert ", 3 rounds" in text
+
+
+def test_a_retried_row_is_shown_as_its_last_attempt(tmp_path: Path) -> None:
+    rows = [make.row(make.case(), status="timeout", detail="slow"), make.row(make.case(), attempt=1)]
+
+    assert "timeout" not in show(make.build(tmp_path / "run.jsonl", rows))
+
+
+def test_devices_are_never_mixed_in_one_table(tmp_path: Path) -> None:
+    files = [
+        make.build(tmp_path / f"{model}.jsonl", [make.row(make.case(), median_ns=time)], envs=[make.env(model=model)])
+        for model, time in (("H100", 2e6), ("H200", 1e6))
+    ]
+
+    text = show(*files, "--value", "ms")
+
+    assert text.count("sdpa-flash") == 2
+    assert "\nH100, burst" in text
+    assert "\nH200, burst" in text
+    assert body(show(*files, "--value", "ms", "--col", "device"))[0][-2:] == ["2.000", "1.000"]
+
+
+def test_two_files_with_the_same_rows_get_a_table_each(tmp_path: Path) -> None:
+    files = [
+        make.build(tmp_path / day / "smoke.jsonl", [make.row(make.case(), median_ns=time)])
+        for day, time in (("monday", 1e6), ("tuesday", 2e6))
+    ]
+
+    text = show(*files, "--value", "ms")
+
+    assert "file monday/smoke" in text
+    assert "file tuesday/smoke" in text
+    assert body(show(*files, "--value", "ms", "--row", "backend", "--col", "file")) == [
+        ["sdpa-flash", "1.000", "2.000"]
+    ]
+
+
+def test_shards_of_one_run_are_one_table(tmp_path: Path) -> None:
+    files = [make.build(tmp_path / f"{N}.jsonl", [make.row(make.case(N))]) for N in (1024, 2048)]
+
+    assert [row[0] for row in body(show(*files))] == ["1024", "2048"]
+
+
+def test_a_baseline_need_not_be_shown_to_be_divided_by(path: Path) -> None:
+    text = show(path, "--value", "speedup", "--where", "backend=sdpa-cudnn,N=4096,causal=false")
+
+    assert body(text) == [["sdpa-cudnn", "1.43x"]]
+
+
+def test_another_baseline_can_be_chosen(path: Path) -> None:
+    where = ["--where", "backend=sdpa-flash|naive,N=4096,causal=false"]
+
+    rows = body(show(path, "--value", "speedup", "--baseline", "naive", *where))
+
+    assert [row[:2] for row in rows] == [["sdpa-flash", "5.00x"], ["naive", "1.00x"]]
+
+
+def test_a_failed_baseline_is_a_footnote_not_a_number(tmp_path: Path) -> None:
+    rows = [make.row(make.case(), status="crashed", detail="signal 11"), make.row(make.case(), "mine")]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows), "--value", "speedup")
+
+    assert ["mine", "-", "²"] in body(text)
+    assert "² the baseline sdpa-flash is crashed here" in text
+
+
+def test_memory_that_could_not_be_measured_says_why(tmp_path: Path) -> None:
+    row = make.row(make.case(), memory=Memory(note="the profiler gave no memory events"))
+
+    text = show(make.build(tmp_path / "run.jsonl", [row]), "--value", "peak")
+
+    assert body(text) == [["sdpa-flash", "-", "¹"]]
+    assert "¹ the profiler gave no memory events" in text
+
+
+def test_what_nq_and_nk_tell_apart_is_shown(tmp_path: Path) -> None:
+    rows = [make.row(make.case(1024)), make.row(make.case(1024, Nq=1))]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows))
+
+    assert [row[0] for row in body(text)] == ["1", "1024"]
+    assert "Nk 1024" in text
+
+
+def test_a_window_and_gqa_are_shown(tmp_path: Path) -> None:
+    rows = [make.row(make.case(kv_heads=4, window=window, causal=True)) for window in (None, (256, 0))]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows))
+
+    assert [row[0] for row in body(text)] == ["-", "256:0"]
+    assert "kv_heads 4" in text
+
+
+def test_a_regime_that_differs_between_problems_is_a_column(tmp_path: Path) -> None:
+    graph = {"regime": "graph", "cache": "warm", "timer": "cuda_event", "inputs": "x", "rules": "1"}
+    short = make.case(512)
+    rows = [make.row(short, method=graph), make.row(short, "xformers", status="unavailable", detail="no")]
+    rows += [make.row(make.case(4096))]
+
+    assert [row[:2] for row in body(show(make.build(tmp_path / "run.jsonl", rows)))] == [
+        ["burst", "4096"],
+        ["graph", "512"],
+    ]
+
+
+def test_rows_sort_by_a_column_failures_last(path: Path) -> None:
+    text = show(path, "--where", "N=4096,causal=true", "--row", "backend", "--col", "value", "--sort", "-TFLOP/s")
+
+    assert [row[0] for row in body(text)] == ["sdpa-cudnn", "sdpa-flash", "naive", "mine_v1", "xformers"]
+
+
+def test_html_and_latex_escape_what_a_backend_says(tmp_path: Path) -> None:
+    rows = [make.row(make.case(), "a_b<c>&d", status="error", detail="50% of <script> & {x}_y")]
+    path = make.build(tmp_path / "run.jsonl", rows)
+
+    web, latex = show(path, "--format", "html"), show(path, "--format", "latex")
+
+    assert "<script>" not in web
+    assert "a_b&lt;c&gt;&amp;d" in web
+    assert r"a\_b\textless{}c\textgreater{}\&d" in latex
+    assert r"50\% of \textless{}script\textgreater{} \& \{x\}\_y" in latex
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--value", "tflop"], "unknown value 'tflop'; did you mean 'tflops'?"),
+        (["--value", "quality"], "unknown value 'quality'; known: tflops, ms, us, gbs"),
+        (["--row", "heds"], "unknown axis 'heds' in --row; did you mean 'heads'?"),
+        (["--col", "size"], "unknown axis 'size' in --col; known: device, file"),
+        (["--row", "value"], "'value' must be in --col, got it in --row"),
+        (["--where", "N>"], "a comparison must be KEY=VALUE"),
+        (["--where", "N=7"], "no row is left to show; widen --where"),
+        (["--sort", "color"], "'--sort' must be an axis of the rows (causal, N) or a column (sdpa-flash, naive, "),
+        (["--format", "csv", "--row", "N", "--interval"], "'--row', '--interval' shapes a table, and csv has one"),
+        (["--against", "published/nothing"], "'published/nothing' must be a result file or a shipped set"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_a_sentence_and_exit_code_2(path: Path, options: list[str], sentence: str) -> None:
+    assert sentence in show(path, *options, code=2)
+
+
+def test_damage_is_refused_with_its_line(path: Path) -> None:
+    path.write_text(path.read_text().replace('"median":', '"median":NaN,"x":', 1))
+
+    assert f"Error: {path}:4: 'NaN' is not JSON" in show(path, code=2)
+
+
+def test_a_part_of_a_file_is_shown_as_a_part(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+
+    assert "it has no footer after 28 rows; read what is there with --allow-partial" in show(path, code=2)
+    assert "28 of 30 rows are there" in show(path, "--allow-partial")
+
+
+def test_a_stopped_run_says_how_much_is_missing(tmp_path: Path) -> None:
+    path = make.build(tmp_path / "run.jsonl", [make.row(make.case())], head=make.header(planned_rows=9), complete=False)
+
+    assert f"{path}: the run was stopped; 1 of 9 rows are there" in show(path)
+
+
+def test_a_run_stopped_before_its_first_row_has_no_table(tmp_path: Path) -> None:
+    path = make.build(tmp_path / "run.jsonl", [], head=make.header(planned_rows=9), complete=False)
+
+    assert show(path) == f"no rows\n\n{path}: the run was stopped; 0 of 9 rows are there\n"
+    assert show(path, "--format", "json") == "[]\n"
+
+
+def test_json_holds_only_base_units_and_no_nan(path: Path) -> None:
+    records: list[dict[str, Any]] = json.loads(show(path, "--format", "json"))
+
+    assert len(records) == 30
+    first = records[0]
+    assert first["flops_per_s"] == pytest.approx(400e12)
+    assert first["peak_bytes"] == 48 * 2**20
+    assert set(json.loads(show(path, "--format", "json", "--value", "ms"))[0]) < set(first)
