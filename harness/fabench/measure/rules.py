@@ -1,0 +1,99 @@
+"""Every constant of the measuring rules, by regime. A change that alters figures must change `VERSION`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fabench.names import Regime
+
+VERSION = "1"
+"""Version of the rule set, part of `method_id`: files of different versions are not compared."""
+
+ESTIMATE_CALLS = 10
+ESTIMATE_S = 0.2
+"""The first look at a call: the median of up to this many calls, within this time, at least one."""
+
+HOST_MARGIN = 1.5
+"""The spin before a timed span lasts this many times the host time that the span needs to be enqueued."""
+SPIN_CAP_NS = 10e6
+"""A longer spin would cost more than it saves: such a call is bound by the host anyway."""
+LEAK_SHARE = 0.5
+"""A window leaks if in more than this share of its samples the device went past the start event too early."""
+LEAK_RETRIES = 2
+"""Times the spin is made longer before a call is taken to wait for the device and is timed by the wall."""
+
+WARMUP_WINDOWS = 3
+"""Warm is: the medians of the last this many windows agree within the tolerance."""
+ONE_CALL_NS = 0.5e9
+"""A call longer than this is warmed up by a single call."""
+
+STRAY_SHARE, STRAY_FLOOR_NS = 0.3, 50e3
+"""After a span's end event, a device-wide sync must return within max(30 % of the call, 50 us)."""
+STRAY_TRIES = 3
+"""Looks at it before it counts: one late return may be the host's scheduler."""
+
+GATE_NS = 1e6
+"""Length of the canary that opens a window: `GATE_SPANS` equal spans, of which the median counts."""
+GATE_SPANS = 3
+GATE_TOLERANCE = 0.005
+"""A canary slower than its cold value by more than this means that the card has not recovered."""
+GATE_RETRY_S = 0.1
+GATE_GIVE_UP_S = 3.0
+"""Still slow after this long: the card has drifted, and the present value becomes the cold one."""
+
+SHORT_NULLS = 10
+"""A call shorter than this many empty launches is flagged short, outside graphs."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one regime asks of a measurement."""
+
+    span_ns: float
+    """Least length of a timed span: with K calls between two events, K * t is at least this."""
+    window_ns: float = 10e6
+    """Most device work of a window, its canary included."""
+    duty: float = 1.0
+    """Most share of the time that the device works; 1 leaves no idle time."""
+    long_call_ns: float = 10e6
+    """A call longer than this is a window by itself."""
+    long_call_idle_ns: float = 0.0
+    """Least idle time after such a call; it idles as long as the call took if that is more."""
+    long_calls: int | None = None
+    """Such a call stops at this many samples; None lets the stopping rule decide."""
+    flush: bool = False
+    """The L2 cache is flushed before every timed span."""
+    gated: bool = False
+    """A canary opens every window, and the window waits until the card has recovered."""
+    spin: bool = False
+    warmup_tolerance: float = 0.005
+    warmup_cap_s: float = 3.0
+    settle_s: float = 0.0
+    """Back-to-back work before the first sample."""
+    unstable_half_width: float = 0.01
+    """A final 95 % interval of the median with a half-width above this share of it flags the row unstable."""
+    multiple_of_rotation: bool = False
+    """K is a multiple of the number of input sets."""
+
+
+_BURST = Rules(span_ns=50e3, duty=0.10, long_call_idle_ns=90e6, long_calls=5, flush=True, gated=True, spin=True)
+RULES: dict[Regime, Rules] = {
+    "burst": _BURST,
+    "graph": Rules(
+        span_ns=200e3,
+        duty=_BURST.duty,
+        long_call_idle_ns=_BURST.long_call_idle_ns,
+        long_calls=_BURST.long_calls,
+        flush=True,
+        gated=True,
+        spin=True,
+        multiple_of_rotation=True,
+    ),
+    "sustained": Rules(span_ns=1e6, window_ns=100e6, settle_s=3.0),
+    # A CPU shares its caches and its cores with the system: agreement within 0.5 % would never come.
+    "cpu": Rules(span_ns=100e3, warmup_tolerance=0.05, warmup_cap_s=0.5, unstable_half_width=0.05),
+}
+"""The rules of each regime."""
+
+CPU_RESOLUTIONS = 1000
+"""On a CPU a timed span also lasts at least this many steps of the timer."""
