@@ -179,15 +179,15 @@ def _judge_lse(expected: Expected, output: torch.Tensor, accuracy: Accuracy) -> 
 def lse_cause(got: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) -> str | None:
     """A known mistake that explains a wrong LSE: base 2, negated, off by a constant, or the sign of an empty row."""
     empty = exact == -torch.inf
-    if bool((got[empty] == torch.inf).any()):
-        return "+inf for a query that attends to no key; it must be -inf"
     filled = ~empty & torch.isfinite(got)
-    if not bool(filled.any()):
-        return None
     g, e, t = got[filled], exact[filled], limit[filled]
     for meaning, guess in {"in base 2; it must be the natural logarithm": e * LOG2_E, "negated": -e}.items():
-        if bool(((g - guess).abs() <= 2 * t + 1e-6 * e.abs()).all()):
+        if g.numel() and bool(((g - guess).abs() <= 2 * t + 1e-6 * e.abs()).all()):
             return meaning
+    if bool((got[empty] == torch.inf).any()):
+        return "+inf for a query that attends to no key; it must be -inf"
+    if not g.numel():
+        return None
     shift = float((g - e).mean())
     if abs(shift) > float(t.max()) and bool((g - e - shift).abs().max() <= 2 * t.max()):
         return f"off by the constant {shift:.6g}" + (" = ln 2" if abs(abs(shift) - math.log(2)) < 1e-4 else "")

@@ -6,7 +6,7 @@ from fabench.case import Case
 from fabench.device import Device
 from fabench.reference.sampling import SAMPLE
 
-RATES: dict[str, tuple[float, float, float]] = {"cpu": (2e-4, 4.0e-8, 5.0e-10), "cuda": (2e-3, 1.2e-10, 1.0e-12)}
+RATES: dict[str, tuple[float, float, float]] = {"cpu": (2e-3, 9.0e-8, 5.0e-10), "cuda": (2e-3, 1.2e-10, 1.0e-12)}
 """Seconds a tile, a pair, and a pair times head dim: the forward with two classes (measured; one CPU core)."""
 BACKWARD = 2.0
 """A backward adds this many forwards."""
