@@ -104,7 +104,7 @@ class Launches:
             s = sets[index]
             leaves = tuple(t.detach().requires_grad_() for t in (s.q, s.k, s.v))
             O = prepared.call(*leaves)
-            return (O, *torch.autograd.grad(O, leaves, s.dO))  # type: ignore[call-overload]
+            return (O, *torch.autograd.grad(O, leaves, s.dO))
 
         if self.case.direction == "forward":
             return torch.no_grad()(forward)

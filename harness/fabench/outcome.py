@@ -62,7 +62,7 @@ def poisoned_device() -> bool:
     """True if an earlier error has made the CUDA context unusable (an illegal access is sticky)."""
     import torch
 
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
         return False
     try:
         torch.cuda.synchronize()

@@ -106,12 +106,12 @@ def shown(total: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (
+    with Bar(
         MofNCompleteColumn(),
         BarColumn(bar_width=20),
         TimeRemainingColumn(),
         TextColumn("{task.fields[counts]}"),
         TextColumn("{task.fields[at_work]}", style="dim"),
-    )
-    with Bar(*columns, console=Console(stderr=True)) as bar:
+        console=Console(stderr=True),
+    ) as bar:
         yield LiveBar(bar, bar.add_task("run", total=total, at_work="starting", counts=""))

@@ -18,7 +18,7 @@ from fabench.memory_growth import MemoryGrowth
 from fabench.names import Flag, Status
 from fabench.plan import PlannedRow
 from fabench.progress import Progress
-from fabench.records import Canary, CostRecord, Detail, Env, Method, Row
+from fabench.records import Canary, CostRecord, Env, Method, Peaks, Row
 from fabench.resultfile import Writer
 from fabench.runrecords import now
 from fabench.stats import quantiles
@@ -38,6 +38,8 @@ class Recorder:
     poller: Poller
     rerun: Callable[[str], list[str]]
     """The command line that repeats a row, by its row_id."""
+    limits: Peaks
+    """What no call can exceed."""
     facts: dict[str, Facts]
     """By backend."""
     sha256: dict[str, str | None]
@@ -120,14 +122,14 @@ class Recorder:
         seconds = fields["quantiles"]["median"] * 1e-9
         problem = cost(case)
         cold = fields["method"]["cache"] == "cold"
-        if message := implausible(problem, seconds, case.dtype, self.env.peaks, cold=cold):
-            fields["status"], fields["detail"] = "error", Detail(message=f"implausible: {message}").model_dump()
+        if message := implausible(problem, seconds, case.dtype, self.limits, cold=cold):
+            fields["status"], fields["detail"] = "error", {"message": f"implausible: {message}"}
             return
+        rate = "tf32" if self.facts[planned.backend].accuracy_for(case.dtype) == "A-tf32" else case.dtype
         fields["utilization"] = utilization(
-            problem, seconds, case.dtype, self.env.peaks, self.canary_gemm.get(case.dtype), self.canary_copy
+            problem, seconds, rate, self.env.peaks, self.canary_gemm.get(case.dtype), self.canary_copy
         )
-        telemetry, seen = self.poller.during(spans)
-        fields["telemetry"] = telemetry
+        fields["telemetry"], seen = self.poller.during(spans)
         flags |= seen
         memory = fields.get("memory") or {}
         claims_linear = self.facts[planned.backend].memory == "flash"

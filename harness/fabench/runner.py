@@ -16,6 +16,7 @@ from fabench import probe as probing
 from fabench import progress, suite
 from fabench.in_process import InProcessWorker
 from fabench.lock import device_lock
+from fabench.measure.peaks import limits
 from fabench.measure.telemetry import Poller
 from fabench.names import Status
 from fabench.plan import Plan, PlannedRow
@@ -117,8 +118,8 @@ def execute(ready: Prepared, notify: Callable[[str], None]) -> Outcome:
         if writer.resumed is not None:
             check_same(writer, ready.suite, request.filter, env)
         writer.write(env)
-        rounds = ready.suite.measure.rounds
-        owed = {r: [row for row in ready.plan.rows if is_owed(writer, row, r)] for r in range(rounds)}
+        done, rounds = finished(writer), range(ready.suite.measure.rounds)
+        owed = {r: [row for row in ready.plan.rows if (row.row_id, r) not in done] for r in rounds}
         display = stack.enter_context(progress.shown(sum(map(len, owed.values()))))
         poller = stack.enter_context(Poller(probe.device))
         reports = probe.backends
@@ -127,6 +128,7 @@ def execute(ready: Prepared, notify: Callable[[str], None]) -> Outcome:
             env,
             display,
             poller,
+            limits=limits(probe.device),
             rerun=lambda row_id: rerun_command(request, row_id),
             facts={name: report.facts for name, report in reports.items()},
             sha256={name: report.sha256 for name, report in reports.items()},
@@ -163,10 +165,10 @@ def run_rounds(supervisor: Supervisor, recorder: Recorder, owed: dict[int, list[
     return False
 
 
-def is_owed(writer: Writer, row: PlannedRow, round_: int) -> bool:
-    """False for a row that a resumed file already has, with a status that is not tried again."""
-    status = writer.status_of(row.row_id, round_)
-    return status is None or status not in FINAL
+def finished(writer: Writer) -> set[tuple[str, int]]:
+    """The (row_id, round) of a resumed file that are not tried again."""
+    rows = () if writer.resumed is None else writer.resumed.rows
+    return {(row.row_id, row.round) for row in rows if row.status in FINAL}
 
 
 def open_writer(ready: Prepared) -> Writer:

@@ -70,7 +70,7 @@ def command(
         row_ids=frozenset(row_ids),
         shard=parse_shard(shard) if shard else None,
         check=not no_check,
-        argv=tuple(sys.argv),
+        argv=("fabench", *sys.argv[1:]),
         **options,  # type: ignore[arg-type]  # click has checked them
     )
     ready = runner.prepare(request)
@@ -84,10 +84,10 @@ def command(
 
 def print_table(outcome: Outcome, format_: str) -> None:
     """The table of what is in the file now, and where the file is."""
-    from fabench.resultfile import read
+    from fabench import resultfile
     from fabench.views.show import show, terminal_width
 
-    click.echo(show([read(outcome.path, allow_partial=True, samples=False)], format_, width=terminal_width()))
+    click.echo(show([resultfile.read(outcome.path, allow_partial=True)], format_, width=terminal_width()))
     click.echo(f"\n{outcome.path}", err=True)
 
 
