@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
+from fabench.dtypes import DTYPES
 
 if TYPE_CHECKING:
     import torch
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
 class Sdpa(Backend):
     """One kernel of SDPA, or with `kernel` None whichever torch picks."""
 
-    def __init__(self, kernel: str | None, facts: Facts, *, cpu: Facts | None = None, masks: bool = True) -> None:
+    def __init__(self, kernel: str | None, facts: Facts, *, cpu: Facts | None = None) -> None:
         self.kernel = kernel
         """Name in torch.nn.attention.SDPBackend."""
         self.facts = facts
         self.cpu = cpu
         """The facts on a CPU, where they differ."""
-        self.masks = masks
-        """It takes an attn_mask on CUDA."""
 
     def facts_on(self, device: Device) -> Facts:
         """The facts on `device`: the CPU's kernels are others than CUDA's."""
@@ -88,6 +87,40 @@ class Sdpa(Backend):
             return scaled_dot_product_attention(q, k, v, **options)
 
         return Prepared(call, tuned=lambda: {"resolved": resolved[0]} if resolved else None)
+
+
+class Efficient(Sdpa):
+    """Its GEMMs load 16 bytes at a time, so that the head dims it takes depend on the dtype."""
+
+    def more_reasons(self, case: Case, device: Device) -> Sequence[str]:
+        """d and dv must be multiples of 8 in fp16 and bf16, of 4 in fp32."""
+        step = 16 // DTYPES[case.dtype].bytes
+        dims = {"d": case.d, "dv": case.dv} if case.dv != case.d else {"d": case.d}
+        return [
+            f"{name} = {dim} is not a multiple of {step} in {case.dtype}" for name, dim in dims.items() if dim % step
+        ]
+
+
+class Cudnn(Sdpa):
+    """What torch checks before it hands a problem to cuDNN (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+
+    def more_reasons(self, case: Case, device: Device) -> Sequence[str]:
+        """Head dims above 128 need compute capability 9.0, and one key is too few."""
+        reasons = []
+        if max(case.d, case.dv) > 128 and device.capability is not None and device.capability != (9, 0):
+            found = "{}.{}".format(*device.capability)
+            reasons.append(f"d = {max(case.d, case.dv)} > 128 on compute capability {found}, takes it on 9.0")
+        if case.Nk == 1:
+            reasons.append("Nk = 1 < 2")
+        return reasons
+
+
+class Overrideable(Sdpa):
+    """The slot that torch keeps for devices outside its tree; CPU and CUDA never fill it."""
+
+    def unavailable(self, device: Device) -> str | None:
+        """Always: fabench measures CPU and CUDA."""
+        return f"torch offers it to out-of-tree devices only (xpu, privateuseone), not to {device.type}"
 
 
 def visible(case: Case, device: Device) -> torch.Tensor:
@@ -158,16 +191,14 @@ FLASH = Sdpa(
         alignments=("bottom_right", "top_left"),
         deterministic=("O", "dQ", "dK", "dV"),
     ),
-    masks=False,
 )
-EFFICIENT = Sdpa(
+EFFICIENT = Efficient(
     "EFFICIENT_ATTENTION",
     Facts(
         name="sdpa-efficient",
         summary="SDPA's memory-efficient attention (CUTLASS)",
         devices=("cuda",),
         min_capability=(5, 0),
-        head_dim_multiple=4,
         window=True,
         gqa=False,
         empty=False,
@@ -175,7 +206,7 @@ EFFICIENT = Sdpa(
         kernels=("fmha_cutlass", "AttentionKernel", "AttentionBackwardKernel"),
     ),
 )
-CUDNN = Sdpa(
+CUDNN = Cudnn(
     "CUDNN_ATTENTION",
     Facts(
         name="sdpa-cudnn",
@@ -200,14 +231,6 @@ AUTO = Sdpa(
         deterministic=("O",),
     ),
 )
-
-
-class Overrideable(Sdpa):
-    """The slot that torch keeps for devices outside its tree; CPU and CUDA never fill it."""
-
-    def unavailable(self, device: Device) -> str | None:
-        """Always: fabench measures CPU and CUDA."""
-        return f"torch offers it to out-of-tree devices only (xpu, privateuseone), not to {device.type}"
 
 
 OVERRIDEABLE = Overrideable(
