@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from fabench.case import Case
 from fabench.errors import UsageError
@@ -13,7 +14,15 @@ from fabench.views.outcomes import Outcome
 Key = tuple[object, ...]
 
 
-def _field(name: str) -> Callable[[Outcome], object]:
+class OfCase(Protocol):
+    """What has a case: an outcome, or a planned row."""
+
+    @property
+    def case(self) -> Case:
+        """The problem."""
+
+
+def _field(name: str) -> Callable[[Any], object]:
     return lambda outcome: getattr(outcome.case, name)
 
 
@@ -21,7 +30,7 @@ def _length(case: Case) -> int | str:
     return case.Nq if case.Nq == case.Nk else f"{case.Nq}x{case.Nk}"
 
 
-AXES: dict[str, Callable[[Outcome], object]] = {
+AXES: dict[str, Callable[[Any], object]] = {
     "device": lambda outcome: outcome.device,
     "file": lambda outcome: outcome.file,
     "regime": lambda outcome: outcome.regime,
@@ -70,12 +79,12 @@ def key_of(outcome: Outcome, axes: Sequence[str]) -> Key:
     return tuple(AXES[name](outcome) for name in axes)
 
 
-def varies(name: str, outcomes: Sequence[Outcome]) -> bool:
+def varies(name: str, outcomes: Sequence[OfCase]) -> bool:
     """True if the axis tells any two of the outcomes apart."""
     return len({AXES[name](outcome) for outcome in outcomes}) > 1
 
 
-def shape_of(outcomes: Sequence[Outcome]) -> Shape:
+def shape_of(outcomes: Sequence[OfCase]) -> Shape:
     """Which axes of the problem vary, and what to say of the others."""
     square = all(outcome.case.Nq == outcome.case.Nk for outcome in outcomes)
     skipped = {"Nq", "Nk"} if square else {"N"}
@@ -92,7 +101,7 @@ def shape_of(outcomes: Sequence[Outcome]) -> Shape:
     return Shape(tuple(varying), tuple(fixed))
 
 
-def _always_equal(name: str, other: str, outcomes: Sequence[Outcome]) -> bool:
+def _always_equal(name: str, other: str, outcomes: Sequence[OfCase]) -> bool:
     return all(getattr(outcome.case, name) == getattr(outcome.case, other) for outcome in outcomes)
 
 
@@ -100,7 +109,7 @@ _DEFAULTS = {"layout": "bhsd", "inputs": "normal", "alignment": "bottom_right", 
              "window": None, "seed": 0}  # fmt: skip
 
 
-def _common(name: str, outcome: Outcome) -> str:
+def _common(name: str, outcome: OfCase) -> str:
     """How a caption says the value that all share; nothing for what is as usual."""
     value = AXES[name](outcome)
     if name in _DEFAULTS and value == _DEFAULTS[name]:
