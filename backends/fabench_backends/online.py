@@ -167,11 +167,11 @@ def gradients(
     """(dQ, dK, dV), with P recomputed tile by tile from LSE; sums over tiles and over a group's heads are fp32."""
     import torch
 
-    case, dtype, infinity = problem.case, q.dtype, float("inf")
+    case, dtype = problem.case, q.dtype
     Q_all, dO_all = problem.fold(q), problem.fold(dO)
     delta_all = problem.fold((dO.float() * O.float()).sum(-1, keepdim=True))
     # exp(S - LSE) of an empty row is exp(-inf - inf) = 0, not NaN.
-    LSE_all = problem.fold(LSE.masked_fill(-infinity == LSE, infinity)[..., None])
+    LSE_all = problem.fold(LSE.masked_fill(torch.isneginf(LSE), float("inf"))[..., None])
     dQ = torch.empty_like(q)
     dK = torch.zeros(k.shape, dtype=torch.float32, device=k.device)
     dV = torch.zeros(v.shape, dtype=torch.float32, device=v.device)
@@ -186,7 +186,7 @@ def gradients(
             dS = product(dO_i, V.mT).sub_(delta).mul_(P)
             if case.softcap:
                 # d tanh: hidden keys have P = 0, and their S = -inf must not make 0·inf.
-                dS.mul_(1 - (S.masked_fill_(-infinity == S, 0.0) / case.softcap).square_())
+                dS.mul_(1 - (S.masked_fill_(torch.isneginf(S), 0.0) / case.softcap).square_())
             P, dS = P.to(dtype), dS.to(dtype)
             tile, shape = slice(j, j + problem.block_k), (case.batch, case.kv_heads, K.shape[1], -1)
             dQ_i += product(dS, K)
