@@ -242,6 +242,7 @@ def session(device: Device) -> records.Session:
         cpu=_cpu_model(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         load_1min=os.getloadavg()[0],
+        affinity=sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         **gpu,
     )
 

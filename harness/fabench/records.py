@@ -108,6 +108,8 @@ class Session(Record):
     cpu: str | None = None
     governor: str | None = None
     load_1min: float | None = None
+    affinity: list[int] | None = None
+    """Cores this run may use."""
 
 
 class Env(Record):
@@ -230,6 +232,9 @@ class Telemetry(Record):
     power_w_mean: float | None = None
     temperature_c_max: float | None = None
     energy_j: float | None = None
+    power_violation_s: float | None = None
+    """Time that the power limit held the clock down, by the driver's own count."""
+    thermal_violation_s: float | None = None
     event_reasons: int | None = None
     """NVML clock event reasons seen, or-ed together."""
     polls: int = 0

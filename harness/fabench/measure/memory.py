@@ -48,13 +48,15 @@ class CpuMeter:
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+            first_event = torch.empty(1, device="cpu")  # seen, or nothing is
             result = body()
+        del first_event
         recorded = profiler.profiler.kineto_results.events()
         steps = [(e.start_ns(), e.nbytes()) for e in recorded if e.name() == "[memory]"]
         if not steps:
             raise RuntimeError("torch.profiler reported no memory events")
         held = peak = 0
-        for _, step in sorted(steps, key=lambda pair: pair[0]):
+        for _, step in sorted(steps, key=lambda pair: pair[0])[1:]:
             held += step
             peak = max(peak, held)
         return result, peak, held

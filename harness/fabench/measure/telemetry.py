@@ -7,10 +7,13 @@ Nothing on the card is ever set. Where NVML is absent, refused or silent (no dri
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import operator
 import os
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,8 @@ class Poll:
     temperature_c: float | None = None
     energy_j: float | None = None
     """Since the driver was loaded."""
+    power_violation_s: float | None = None
+    thermal_violation_s: float | None = None
     reasons: int | None = None
     """Clock event reasons, NVML's bits."""
     shared: bool = False
@@ -82,45 +87,52 @@ class Poller:
         """
         if self.device.type != "cuda":
             return None, set()
-        near = [
-            poll
-            for poll in list(self._polls)
-            if any(start - self.period_s <= poll.at <= end + self.period_s for start, end in spans)
+        polls = list(self._polls)
+        times = [poll.at for poll in polls]
+        stretches = [
+            polls[bisect_left(times, start - self.period_s) : bisect_right(times, end + self.period_s)]
+            for start, end in spans
         ]
-        return summary(near, energy=len(spans) == 1)
+        return summary(stretches)
 
 
-def summary(polls: Sequence[Poll], *, energy: bool = False) -> tuple[Telemetry, set[Flag]]:
-    """Means and extremes of some polls, and the flags `throttled`, `shared_gpu` or `no_telemetry` they ask for.
+def summary(stretches: Sequence[Sequence[Poll]]) -> tuple[Telemetry, set[Flag]]:
+    """Means and extremes over some stretches of polls, and the flags they ask for.
 
-    `energy`: the polls are of one unbroken stretch, so that the counter's growth is this row's.
+    Those are `throttled`, `shared_gpu` and `no_telemetry`. Energy is told only of a single stretch: the counter is too
+    coarse for windows of a few milliseconds.
     """
+    polls = list({poll.at: poll for stretch in stretches for poll in stretch}.values())
     if not any(poll.sm_clock_mhz is not None or poll.power_w is not None for poll in polls):
         return Telemetry(polls=0), {"no_telemetry"}
     clocks = _known(poll.sm_clock_mhz for poll in polls)
-    counter = _known(poll.energy_j for poll in polls)
-    reasons: int | None = None
-    for poll in polls:
-        if poll.reasons is not None:
-            reasons = (reasons or 0) | poll.reasons
+    seen = [poll.reasons for poll in polls if poll.reasons is not None]
+    reasons = functools.reduce(operator.or_, seen) if seen else None
     flags: set[Flag] = set()
     if (reasons or 0) & HARD_THROTTLE:
         flags.add("throttled")
     if any(poll.shared for poll in polls):
         flags.add("shared_gpu")
-    return (
-        Telemetry(
-            sm_clock_mhz_mean=_mean(clocks),
-            sm_clock_mhz_min=min(clocks, default=None),
-            memory_clock_mhz_mean=_mean(_known(poll.memory_clock_mhz for poll in polls)),
-            power_w_mean=_mean(_known(poll.power_w for poll in polls)),
-            temperature_c_max=max(_known(poll.temperature_c for poll in polls), default=None),
-            energy_j=counter[-1] - counter[0] if energy and len(counter) > 1 else None,
-            event_reasons=reasons,
-            polls=len(polls),
-        ),
-        flags,
+    telemetry = Telemetry(
+        sm_clock_mhz_mean=_mean(clocks),
+        sm_clock_mhz_min=min(clocks, default=None),
+        memory_clock_mhz_mean=_mean(_known(poll.memory_clock_mhz for poll in polls)),
+        power_w_mean=_mean(_known(poll.power_w for poll in polls)),
+        temperature_c_max=max(_known(poll.temperature_c for poll in polls), default=None),
+        energy_j=_growth(stretches, lambda poll: poll.energy_j) if len(stretches) == 1 else None,
+        power_violation_s=_growth(stretches, lambda poll: poll.power_violation_s),
+        thermal_violation_s=_growth(stretches, lambda poll: poll.thermal_violation_s),
+        event_reasons=reasons,
+        polls=len(polls),
     )
+    return telemetry, flags
+
+
+def _growth(stretches: Sequence[Sequence[Poll]], counter: Callable[[Poll], float | None]) -> float | None:
+    """By how much a counter grew within the stretches; None if none of them has two readings."""
+    readings = [_known(counter(poll) for poll in stretch) for stretch in stretches]
+    grown = [values[-1] - values[0] for values in readings if len(values) > 1]
+    return sum(grown) if grown else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -156,24 +168,32 @@ class Reader:
     def poll(self) -> Poll:
         """One reading."""
         n, h = self.nvml, self.handle
-        reasons = (
-            getattr(n, "nvmlDeviceGetCurrentClocksEventReasons", None) or n.nvmlDeviceGetCurrentClocksThrottleReasons
-        )
         now = time.monotonic()
         if now - self._looked >= OTHERS_EVERY_S:
             self._looked, self._shared = now, self._is_shared()
-        power = self._ask(lambda: n.nvmlDeviceGetPowerUsage(h))
-        energy = self._ask(lambda: n.nvmlDeviceGetTotalEnergyConsumption(h))
         return Poll(
             at=now,
             sm_clock_mhz=self._ask(lambda: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)),
             memory_clock_mhz=self._ask(lambda: n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_MEM)),
-            power_w=None if power is None else power / 1e3,
+            power_w=self._ask(lambda: n.nvmlDeviceGetPowerUsage(h) / 1e3),
             temperature_c=self._ask(lambda: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
-            energy_j=None if energy is None else energy / 1e3,
-            reasons=self._ask(lambda: reasons(h)),
+            energy_j=self._ask(lambda: n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3),
+            power_violation_s=self._ask(lambda: self._violation_s(n.NVML_PERF_POLICY_POWER)),
+            thermal_violation_s=self._ask(lambda: self._violation_s(n.NVML_PERF_POLICY_THERMAL)),
+            reasons=self._ask(self._reasons),
             shared=self._shared,
         )
+
+    def _violation_s(self, policy: int) -> float:
+        return float(self.nvml.nvmlDeviceGetViolationStatus(self.handle, policy).violationTime) / 1e9
+
+    def _reasons(self) -> int:
+        """Under its new name, or the one that drivers before 535 know."""
+        n = self.nvml
+        try:
+            return int(n.nvmlDeviceGetCurrentClocksEventReasons(self.handle))
+        except n.NVMLError_FunctionNotFound:
+            return int(n.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle))
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
