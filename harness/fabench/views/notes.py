@@ -63,8 +63,10 @@ def about(outcome: Outcome) -> list[str]:
 def source(published: Published) -> str:
     """A published figure's source, in one line."""
     read_off = ", read off a figure" if published.approximate else ""
+    recounted = ", recounted over attended pairs" if published.unit == "TFLOP/s" and published.value else ""
     note = f"; {published.note}" if published.note else ""
-    return f"published, not measured here: {published.paper}, {published.place}; {published.gpu}{read_off}{note}"
+    where = f"{published.paper}, {published.place}; {published.gpu}"
+    return f"published, not measured here: {where}{read_off}{recounted}{note}"
 
 
 def _rounds(outcome: Outcome) -> str:

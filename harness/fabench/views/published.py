@@ -1,10 +1,15 @@
-"""Published figures: where the shipped files are, by name."""
+"""Published figures: where the shipped files are, by name, and what they state of no single problem."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from fabench.errors import UsageError
+from fabench.records import Published
+from fabench.resultfile import ResultFile
 from fabench.text import did_you_mean
 
 
@@ -33,3 +38,28 @@ def find(name: str) -> Path:
         return Path(name)
     hint = did_you_mean(name, known) or f"; shipped: {', '.join(known) or 'none'}"
     raise UsageError(f"'{name}' must be a result file or a shipped set of published figures{hint}")
+
+
+def claims(result: ResultFile) -> list[tuple[str, Published]]:
+    """(what, figure) of each statement that a source makes of no single problem: 'fastest fp16 forward of FA3'.
+
+    They are kept in the header's suite under `claims`, each a `Published` record with a `what`.
+    """
+    listed = result.header.suite.get("claims")
+    return [found for claim in listed if (found := _claim(claim))] if isinstance(listed, list) else []
+
+
+def claim_text(what: str, figure: Published) -> str:
+    """One line: the statement, its number, its source."""
+    number = "" if figure.value is None else f": {'about ' if figure.approximate else ''}{figure.value:g} {figure.unit}"
+    note = f" ({figure.note})" if figure.note else ""
+    return f"{what}{number}{note}; {figure.paper}, {figure.place}; {figure.gpu}"
+
+
+def _claim(data: Any) -> tuple[str, Published] | None:
+    if not isinstance(data, dict) or not isinstance(what := data.get("what"), str):
+        return None
+    try:
+        return what, Published.model_validate({name: value for name, value in data.items() if name != "what"})
+    except ValidationError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -11,6 +12,7 @@ from fabench.errors import UsageError
 from fabench.resultfile import ResultFile
 from fabench.views.flat import as_csv, as_json
 from fabench.views.outcomes import Outcome, beside, gather
+from fabench.views.published import claim_text, claims
 from fabench.views.render import render
 from fabench.views.tables import Layout, tables
 from fabench.where import Condition
@@ -40,9 +42,10 @@ def show(
         return as_csv(outcomes, layout.values)
     if style == "json":
         return as_json(outcomes, layout.values)
-    any_rows = any(result.rows for result in results)
-    parts = [render(table, style, width) for table in tables(outcomes, layout)] if any_rows else ["no rows"]
-    return "\n\n".join([*parts, *(text for result in results if (text := _stopped(result)))])
+    parts = [_claims(result, width) for result in [*results, *against] if claims(result)]
+    if outcomes or any(result.rows for result in results):
+        parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
+    return "\n\n".join([*(parts or ["no rows"]), *(text for result in results if (text := _stopped(result)))])
 
 
 def terminal_width() -> int | None:
@@ -58,6 +61,13 @@ def _against(ours: Sequence[Outcome], published: Sequence[ResultFile]) -> list[O
         paths = ", ".join(f"'{result.path}'" for result in published)
         raise UsageError(f"none of the problems shown has a figure in {paths}; look with 'fabench show {paths}'")
     return matching
+
+
+def _claims(result: ResultFile, width: int | None) -> str:
+    """What a published source states of no single problem, as a list."""
+    lines = [f"{result.header.suite.get('name')} states, of no single problem:"]
+    lines += [f"- {claim_text(what, figure)}" for what, figure in claims(result)]
+    return "\n".join(line if width is None else textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
 
 
 def _stopped(result: ResultFile) -> str:

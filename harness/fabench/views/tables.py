@@ -134,7 +134,29 @@ def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout
         )
         for row in rows
     )
-    return Table(_caption(outcomes, plan, values), plan.row, headings, body, tuple(notes.texts))
+    table = Table(_caption(outcomes, plan, values), plan.row, headings, body, tuple(notes.texts))
+    return _with_common_notes_above(table)
+
+
+def _with_common_notes_above(table: Table) -> Table:
+    """A note that every number carries says so once in the caption, and marks none of them."""
+    cells = [cell for _, row in table.rows for cell in row if cell is not NOTHING]
+    common = set(range(1, len(table.notes) + 1)).intersection(*(cell.notes for cell in cells))
+    if len(cells) < 2 or not common:
+        return table
+    kept = [number for number in range(1, len(table.notes) + 1) if number not in common]
+    renumbered = {number: index for index, number in enumerate(kept, 1)}
+    return Table(
+        (*table.caption, *(f"all: {table.notes[number - 1]}" for number in sorted(common))),
+        table.labels,
+        table.headings,
+        tuple((labels, tuple(_remarked(cell, renumbered) for cell in row)) for labels, row in table.rows),
+        tuple(table.notes[number - 1] for number in kept),
+    )
+
+
+def _remarked(cell: Cell, numbers: dict[int, int]) -> Cell:
+    return cell if cell is NOTHING else Cell(cell.text, tuple(numbers[n] for n in cell.notes if n in numbers))
 
 
 def _heading(column: Column, by_value: bool) -> str:
