@@ -27,10 +27,10 @@ types: $(VENV)/dev  ## mypy --strict
 	$(BIN)/mypy
 
 unit: $(VENV)/dev  ## pytest, on two processes
-	$(BIN)/pytest -n $(WORKERS) -m 'not slow'
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not slow'
 
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for
-	$(BIN)/pytest -n $(WORKERS) -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
 
 format: $(VENV)/dev  ## write the format that lint asks for
 	$(BIN)/ruff check --fix .

@@ -24,7 +24,7 @@ from fabench.measure.sampling import Candidate, Limits, Measurement, measure
 from fabench.names import Flag, Regime
 from fabench.outcome import Failure, classify, split_output
 from fabench.parity.rule import judge
-from fabench.protocol import CHECK, FIRST_ROW, PREPARE, TIME, Board
+from fabench.protocol import CHECK, DESCRIBE, FIRST_ROW, PREPARE, TIME, Board
 
 if TYPE_CHECKING:
     from fabench.measure.engine import Engine
@@ -120,6 +120,7 @@ class CaseWork:
     def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
         """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
         job.began = time.perf_counter()
+        self.emit({"ev": "begin", "row_id": job.row_id})
         self.board.enter(job.board_row, PREPARE)
         with_lse = None
         job.prepared = job.backend.prepare(self.case, self.device)
@@ -148,6 +149,7 @@ class CaseWork:
             del outputs
         job.spent["check_s"] = time.perf_counter() - checking
         if job.describe:
+            self.board.enter(job.board_row, DESCRIBE)
             self._describe(job, tensors)
 
     def _outputs(self, prepared: Prepared, tensors: Tensors) -> dict[str, torch.Tensor]:

@@ -84,8 +84,8 @@ def reference_seconds(case: Case, device: Device) -> float:
 
 
 def _samples(span_ns: float, seconds: float, *, noisy: bool) -> int:
-    """Samples until the rule stops: a GPU's median is known at the second checkpoint, a CPU's only when time is up."""
-    enough = CHECKPOINTS[-1] if noisy else CHECKPOINTS[1]
+    """Samples until the rule stops: a GPU's median is known at the first checkpoint, a CPU's only when time is up."""
+    enough = CHECKPOINTS[-1] if noisy else CHECKPOINTS[0]
     return next((n for n in CHECKPOINTS if n >= enough or n * span_ns >= seconds * 1e9), enough)
 
 

@@ -75,7 +75,7 @@ def make(case: Case, device: str | torch.device) -> Tensors:
     drawn = {name: _draw(case, name, shape, torch.device(device)) for name, shape in shapes.items()}
     tensors = Tensors(**drawn)
     _shape_distribution(case, tensors)
-    return _lay_out(case, tensors)
+    return lay_out(case, tensors)
 
 
 def _draw(case: Case, name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
@@ -136,7 +136,7 @@ def _shape_distribution(case: Case, t: Tensors) -> None:
                 t.k[:, head, :1, 0] = (low + (high - low) * head / max(1, case.kv_heads - 1)) / scale
 
 
-def _lay_out(case: Case, t: Tensors) -> Tensors:
+def lay_out(case: Case, t: Tensors) -> Tensors:
     """The same values in the case's memory order; every view stays [batch, heads, N, d]."""
     if case.layout == "bshd":
         return Tensors(**{n: x.transpose(1, 2).contiguous().transpose(1, 2) for n, x in t.items()})
@@ -158,15 +158,24 @@ def rotate(tensors: Tensors, index: int) -> Tensors:
     shifts = {"q": roll * group, "k": roll, "v": roll, "dO": roll * group}
     rotated = {}
     for name, tensor in tensors.detached().items():
-        copy = _empty_in_order(tensor)
-        copy.copy_(tensor.roll(shifts[name], dims=1) if roll else tensor)
-        rotated[name] = copy.neg_() if name == "v" and index % 2 else copy
+        values = tensor.roll(shifts[name], dims=1) if roll else tensor
+        rotated[name] = copy_in_order(-values if name == "v" and index % 2 else values, tensor)
     return Tensors(**rotated)
 
 
-def _empty_in_order(tensor: torch.Tensor) -> torch.Tensor:
-    """Uninitialised memory with `tensor`'s shape and strides, in a storage of its own."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+def copy_in_order(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """`values` in a storage of its own, with the strides, storage offset and expanded dims of `like`."""
+    expanded = [
+        i for i, (size, step) in enumerate(zip(like.shape, like.stride(), strict=True)) if not step and size > 1
+    ]
+    shape = [1 if i in expanded else size for i, size in enumerate(like.shape)]
+    extent = 1 + sum((n - 1) * s for n, s in zip(shape, like.stride(), strict=True)) if values.numel() else 0
+    storage = torch.empty(like.storage_offset() + extent, dtype=like.dtype, device=like.device)
+    copy = storage.as_strided(shape, like.stride(), like.storage_offset())
+    for i in expanded:
+        values = values.narrow(i, 0, 1)
+    copy.copy_(values)
+    return copy.expand(like.shape)
 
 
 def in_margins(tensor: torch.Tensor, fill_value: float, rows: int = 256) -> torch.Tensor:

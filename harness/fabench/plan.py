@@ -84,7 +84,7 @@ def make(
     """The plan of `suite` on the probe's device.
 
     `backends` (names or globs) replace the suite's list; those of --backend-file always come on top. `where` keeps the
-    rows that match, `shard` (i, n) every n-th of the cases that are left, beginning with the i-th from 1, and `row_ids`
+    rows that match, `shard` (i, n) the i-th, from 1, of n parts of the cases that are left, and `row_ids`
     the rows of those names, even if the suite excludes them. `try_oom` runs what is predicted not to fit.
 
     Raises SuiteError or BackendError for a backend that is not there, UsageError for an unknown row id, a shard that
@@ -153,10 +153,13 @@ def _by_id(suite: Suite, probe: Probe, wanted: set[str]) -> list[tuple[Case, str
 
 
 def _shard(pairs: list[tuple[Case, str]], i: int, n: int) -> list[tuple[Case, str]]:
-    """Every n-th case from the i-th: the backends of a case stay together, because they are timed interleaved."""
+    """Every n-th case from the i-th, in the order of their ids, which no axis of the sweep can be in step with.
+
+    The backends of a case stay together, because they are timed interleaved.
+    """
     if not 1 <= i <= n:
         raise UsageError(f"a shard must be i/n with 1 <= i <= n, got {i}/{n}")
-    place = {case: index for index, case in enumerate(dict.fromkeys(case for case, _ in pairs))}
+    place = {case: index for index, case in enumerate(sorted({case for case, _ in pairs}, key=lambda case: case.id))}
     return [(case, name) for case, name in pairs if place[case] % n == i - 1]
 
 

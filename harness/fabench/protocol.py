@@ -19,10 +19,10 @@ REFERENCE = 1
 FIRST_ROW = 2
 """Board row of the case's first backend; the others follow."""
 
-PREPARE, CHECK, TIME = 0, 1, 2
-"""Board phases; each has its own limit."""
+PREPARE, CHECK, TIME, DESCRIBE = 0, 1, 2, 3
+"""Board phases. Checking and timing share the row's own limit; the others are the harness's or a compiler's time."""
 
-PHASE_NAMES = {PREPARE: "preparing", CHECK: "checking", TIME: "timing"}
+PHASE_NAMES = {PREPARE: "preparing", CHECK: "checking", TIME: "timing", DESCRIBE: "profiling"}
 
 
 class Board:

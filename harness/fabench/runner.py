@@ -47,6 +47,7 @@ class Request:
     regime: str | None = None
     seconds: float | None = None
     timeout_s: float = 120.0
+    prepare_s: float = 300.0
     resume: Path | None = None
     shard: tuple[int, int] | None = None
     row_ids: frozenset[str] = frozenset()
@@ -138,7 +139,7 @@ def execute(ready: Prepared, notify: Callable[[str], None]) -> Outcome:
             InProcessWorker if request.in_process else WorkerProcess,
             start_command(ready, store),
             recorder,
-            Limits(row_s=request.timeout_s),
+            Limits(request.timeout_s, request.prepare_s),
             canary=canary_command(ready),
         )
         interrupted = run_rounds(supervisor, recorder, owed, ready.suite)

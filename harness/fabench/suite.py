@@ -93,7 +93,8 @@ def from_bytes(raw: bytes, file: str) -> Suite:
     model = check(document)
     axes = _axes(model, document)
     cases, notes = _expand(axes, document)
-    resolved = model.model_dump(mode="json", exclude={"axes"}) | {"axes": _plain(axes)}
+    resolved = {"name": model.name, "description": model.description, "axes": _plain(axes)}
+    resolved |= model.model_dump(mode="json", exclude=set(resolved))
     resolved["backends"] = ["*" if name == "all" else name for name in model.backends]
     return Suite(
         name=model.name,

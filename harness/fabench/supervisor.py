@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from fabench.case import Case
 from fabench.names import Status
 from fabench.plan import PlannedRow
-from fabench.protocol import FIRST_ROW, IDLE, PHASE_NAMES, PREPARE, REFERENCE, Board
+from fabench.protocol import CHECK, FIRST_ROW, IDLE, PHASE_NAMES, REFERENCE, TIME, Board
 from fabench.worker_process import WorkerDiedError
 
 START_LIMIT_S = 300.0
@@ -230,8 +230,8 @@ class Supervisor:
             planned = run.at_work(board_row)
             if planned is None:
                 return False
-            preparing = phase == PREPARE
-            key, limit = (planned.row_id, preparing), self.limits.prepare_s if preparing else self.limits.row_s
+            own = phase in (CHECK, TIME)
+            key, limit = (planned.row_id, own), self.limits.row_s if own else self.limits.prepare_s
         run.used[key] = run.used.get(key, 0.0) + passed
         if run.used[key] <= limit:
             return False

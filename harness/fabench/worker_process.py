@@ -34,6 +34,7 @@ class WorkerProcess:
         self._events, events_write = os.pipe()
         self._lines, self._queue = Lines(), list[dict[str, Any]]()
         self._oom_kills = oom_kills()
+        self._heard_at = 0
         fds = (command_read, events_write, self.board.fd)
         self.process = subprocess.Popen(
             [python, "-m", "fabench.worker", *map(str, fds), str(os.getpid())],
@@ -64,6 +65,7 @@ class WorkerProcess:
             if not data:
                 raise self._death()
             self._queue.extend(self._lines.feed(data))
+            self._heard_at = self._log.seek(0, os.SEEK_END)
         return self._queue.pop(0) if self._queue else None
 
     def _death(self) -> WorkerDiedError:
@@ -85,9 +87,9 @@ class WorkerProcess:
             return self.process.wait()
 
     def output_tail(self, size: int = 400) -> str:
-        """The end of what the worker printed, as ': text', or nothing."""
+        """The end of what the worker has printed since its last event, as ': text', or nothing."""
         end = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, end - size))
+        self._log.seek(max(self._heard_at, end - size))
         text = " ".join(self._log.read().decode(errors="replace").split())
         return f": {text}" if text else ""
 

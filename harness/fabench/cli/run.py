@@ -32,6 +32,7 @@ INTERRUPTED = 130
 @click.option("--regime", type=click.Choice([r for r in REGIMES if r != "cpu"]), help="burst, sustained or graph.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Seconds of samples a row.")
 @click.option("--timeout", "timeout_s", default=120.0, show_default=True, help="Seconds a row's own calls may take.")
+@click.option("--prepare-timeout", "prepare_s", default=300.0, show_default=True, help="Seconds to build and compile.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Continue FILE, trying again what failed."
 )

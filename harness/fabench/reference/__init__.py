@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabench.reference.estimate import estimate_seconds
 from fabench.reference.merge import State, merge
-from fabench.reference.oracle import compute
+from fabench.reference.oracle import Rows, compute
 from fabench.reference.result import Expected, Reference
 
-__all__ = ["Expected", "Reference", "State", "compute", "estimate_seconds", "merge"]
+__all__ = ["Expected", "Reference", "Rows", "State", "compute", "estimate_seconds", "merge"]

@@ -119,7 +119,7 @@ def read(path: str | os.PathLike[str], *, allow_partial: bool = False, samples: 
 
 
 def fold(
-    path: str | os.PathLike[str], keep: Callable[[Row], T], *, allow_partial: bool = False, samples: bool = False
+    path: str | os.PathLike[str], keep: Callable[[Row], T], *, allow_partial: bool = False, samples: bool = True
 ) -> tuple[ResultFile, list[T]]:
     """As `read`, holding of every row that counts only what `keep` makes of it: for files of 100,000 rows and more.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -78,7 +79,7 @@ def _yaml(value: Any) -> str:
     """A value as a suite could hold it: JSON is YAML, and plain words need no quotes."""
     if isinstance(value, list):
         return f"[{', '.join(map(_yaml, value))}]"
-    plain = isinstance(value, str) and value.replace("_", "").replace("-", "").isalpha()
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", value)
     return str(value) if plain else json.dumps(value)
 
 
