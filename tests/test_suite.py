@@ -296,9 +296,9 @@ def test_an_alias_bomb_is_refused_before_it_grows():
 
 
 def test_deep_nesting_is_a_sentence():
-    assert error("name: x\naxes: " + "[" * 5000 + "]" * 5000) == "suite.yaml: nested too deeply to be a suite"
-    assert error("name: x\naxes: " + "{a: " * 3000 + "}" * 3000) == "suite.yaml: nested too deeply to be a suite"
-    assert error("name: x\naxes: " + "[" * 5000).startswith("suite.yaml:2: not YAML")
+    for opening, closing in (("[", "]"), ("{a: ", "}")):
+        message = error("name: x\naxes: " + opening * 5000 + closing * 5000)
+        assert message == "suite.yaml:2: nested too deeply to be a suite"
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -311,7 +311,7 @@ PLAIN = st.none() | st.booleans() | st.integers(-3, 2**40) | st.floats() | st.te
 TREES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(["name", "description", "axes", "backends", "baseline", "exclude", "measure", "parity"]),
@@ -333,7 +333,7 @@ def test_a_missing_file_a_folder_and_an_unknown_name_are_sentences(tmp_path):
     assert message(str(tmp_path)) == f"'{tmp_path}' must be a suite file, got a folder"
     assert message("smok") == "unknown suite 'smok'; did you mean 'smoke'?"
     assert message("zzz") == f"unknown suite 'zzz'; give a path, or one of {names}"
-    assert message("a\0b").startswith("cannot read the suite 'a\\x00b': ")
+    assert message("a\0b") == f"unknown suite 'a\\x00b'; give a path, or one of {names}"
     os.mkfifo(tmp_path / "pipe")
     assert message(str(tmp_path / "pipe")) == f"'{tmp_path}/pipe' must be a suite file, got a special file"
 
@@ -371,7 +371,7 @@ def test_a_shipped_suite_loads_under_its_name_and_says_what_it_is(name):
     assert loaded.name == name
     assert 0 < len(loaded.description) <= 120
     assert loaded.measure.rounds == 1
-    assert not loaded.notes
+    assert bool(loaded.notes) == ("# merged where" in suite.shipped()[name].read_text())
 
 
 def test_the_wheel_and_the_checkout_both_find_their_suites(tmp_path, monkeypatch):

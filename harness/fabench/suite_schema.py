@@ -43,9 +43,11 @@ def _as_list(value: Any) -> Any:
 
 
 def _all_different(values: list[Any]) -> list[Any]:
+    seen = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             raise PydanticCustomError("fabench", "{shown} is given twice", {"shown": shown(value), "index": index})
+        seen.add(value)
     return values
 
 

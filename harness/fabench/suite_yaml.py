@@ -20,6 +20,8 @@ from fabench.errors import SuiteError
 Path = tuple[Hashable, ...]
 LIMIT_BYTES = 128 << 10
 """A suite is a page of text; whatever is larger is not one, and would only keep the parser busy."""
+LIMIT_DEPTH = 8
+"""A suite nests no deeper than a window in the list of an axis."""
 
 _PLAIN_KEY = re.compile(r"[\w*.<-]{1,60}")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
@@ -88,20 +90,21 @@ def parse(raw: bytes, file: str) -> Document:
         raise SuiteError(
             f"a suite must be text, got the control character #x{error.character:04x}", file, line
         ) from None
-    except RecursionError:
-        raise SuiteError("nested too deeply to be a suite", file) from None
     return document
 
 
 def _compose(text: str, file: str) -> Node | None:
     """The single document's node tree, after a look at the events for what a suite may not hold."""
-    documents = 0
+    documents = depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else None
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise SuiteError("anchors and aliases are not part of a suite; write the value out", file, line)
         if tag := getattr(event, "tag", None):
             raise SuiteError(f"the tag '{tag}' is not part of a suite; remove it", file, line)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > LIMIT_DEPTH:  # the parser's time grows with the square of the depth, so it must not get far
+            raise SuiteError("nested too deeply to be a suite", file, line)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
             raise SuiteError("a suite must be one YAML document, got a second '---'", file, line)
