@@ -19,6 +19,8 @@ from fabench.names import Accuracy, Alignment, Direction
 if TYPE_CHECKING:
     import torch
 
+    from fabench.explain import Tiling
+
     Output: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
     Call: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Output]
 
@@ -196,6 +198,10 @@ class Backend:
     def supports(self, case: Case, device: Device) -> bool:
         """True if there is no reason to refuse."""
         return not self.reasons(case, device)
+
+    def tiling(self, case: Case, device: Device) -> Tiling | None:
+        """How its forward kernel cuts `case` on `device`, for `fabench explain`; None if it does not say."""
+        return None
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
         """Make ready for `case`: import, build, compile, make masks. Timed apart from the launches.

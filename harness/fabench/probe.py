@@ -100,6 +100,19 @@ def devices(timeout_s: float = TIMEOUT_S) -> list[Device]:
     return [Device.from_json(device) for device in call({"ask": "devices"}, timeout_s)["devices"]]
 
 
+def tilings(cases: Sequence[Case], device: Device, timeout_s: float = TIMEOUT_S) -> dict[str, list[dict[str, Any]]]:
+    """case.id -> the tilings (`explain.Tiling` as JSON) of the shipped kernels that take the case on `device`."""
+    request = {"ask": "tilings", "device": device.to_json(), "cases": [case.key for case in cases]}
+    found: dict[str, list[dict[str, Any]]] = call(request, timeout_s)["tilings"]
+    return found
+
+
+def canary(device: str, dtypes: Sequence[str], timeout_s: float = TIMEOUT_S) -> tuple[Device, dict[str, Any]]:
+    """The device and one reading of its canaries (`measure.canary.CanaryReading` as JSON)."""
+    answer = call({"ask": "canary", "device": device, "dtypes": list(dtypes)}, timeout_s)
+    return Device.from_json(answer["device"]), answer["canary"]
+
+
 def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Send one request to a fresh child and return its answer; an error it answers with is raised here as its class."""
     read_end, write_end = os.pipe()
@@ -229,7 +242,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         from fabench import checkup
 
         return {"findings": [finding.to_json() for finding in checkup.findings()]}
+    if request["ask"] == "tilings":
+        return {
+            "tilings": _tilings([Case.from_key(key) for key in request["cases"]], Device.from_json(request["device"]))
+        }
     device = environment.resolve(request["device"])
+    if request["ask"] == "canary":
+        return {"device": device.to_json(), "canary": _canary(device, request["dtypes"])}
     loaded, origin = load(request["backend_files"])
     chosen = list(loaded)
     if request["backends"] is not None:
@@ -257,6 +276,26 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         "backends": reports,
         "reasons": reasons,
     }
+
+
+def _tilings(cases: Sequence[Case], device: Device) -> dict[str, list[dict[str, Any]]]:
+    shipped = registry.shipped().values()
+    return {
+        case.id: [
+            tiling.to_json()
+            for backend in shipped
+            if not _guard(backend, "reasons", case, device)
+            and (tiling := _guard(backend, "tiling", case, device)) is not None
+        ]
+        for case in cases
+    }
+
+
+def _canary(device: Device, dtypes: Sequence[str]) -> dict[str, Any]:
+    from fabench.measure.canary import measure_canary
+    from fabench.measure.engine import engine_for
+
+    return measure_canary(engine_for(device), dtypes, "cpu" if device.type == "cpu" else "burst").to_json()
 
 
 def load(backend_files: Iterable[str]) -> tuple[dict[str, Backend], dict[str, registry.FileSpec]]:

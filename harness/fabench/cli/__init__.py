@@ -12,6 +12,9 @@ from fabench.errors import FabenchError
 COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
     "show": "Tables of result files.",
+    "diff": "Compare two result files and decide: the exit code is for CI.",
+    "merge": "Join shards and rounds of one suite into one file.",
+    "explain": "What a case costs and what a card allows: FLOPs, HBM bytes, roofline, tiles.",
     "validate": "Is a result file whole, and does it hold together?",
     "schema": "JSON Schema of a suite, or of a result file's records.",
     "list": "Backends, suites and devices: what is here, and why not.",
