@@ -59,7 +59,6 @@ class Job:
     fields: dict[str, Any] = field(default_factory=dict)
     flags: set[Flag] = field(default_factory=set)
     spent: dict[str, float] = field(default_factory=dict)
-    began: float = field(default_factory=time.perf_counter)
 
     @property
     def call(self) -> Prepared:
@@ -75,12 +74,14 @@ class CaseWork:
         self.case, self.device, self.engine, self.options = case, device, engine, options
         self.board, self.emit = board, emit
         self.torch_device = torch.device(device.torch_name)
+        self._began = time.perf_counter()
+        self._booked = 0.0
 
     def run(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None, reference_s: float) -> None:
         """Check, time and verify; emits one `row` event per job, as soon as it is known."""
         ready = []
         for job in jobs:
-            job.spent["reference_s"] = reference_s / len(jobs)
+            job.spent["reference_s"] = reference_s / len(jobs)  # taken before this began, so not booked
             if self._guard(job, lambda job=job: self._check(job, tensors, reference)):  # type: ignore[misc]
                 ready.append(job)
         if ready:
@@ -113,31 +114,44 @@ class CaseWork:
         job.fields.pop("before_output", None)
         fields = {**job.fields, **outcome}
         fields["flags"] = sorted({*job.flags, *fields.get("flags", ())})
-        fields["spent"] = {"total_s": time.perf_counter() - job.began, **job.spent}
+        fields["spent"] = self._settle(job)
         job.prepared = None
         self.emit({"ev": "row", "row_id": job.row_id, "fields": fields, "fatal": fatal, "spans_s": spans_s})
 
+    def _charge(self, job: Job, part: str, seconds: float) -> None:
+        """Book time that is known to be this row's."""
+        job.spent[part] = job.spent.get(part, 0.0) + seconds
+        self._booked += seconds
+
+    def _settle(self, job: Job) -> dict[str, float]:
+        """The row's account. What has passed and is booked to nobody is overhead, and goes to the row that ends."""
+        overhead = time.perf_counter() - self._began - self._booked
+        self._booked += overhead
+        total = sum(job.spent.values()) + overhead
+        return {"total_s": total, **{part: s for part, s in job.spent.items() if part != "compile_s"}}
+
     def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
         """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
-        job.began = time.perf_counter()
+        began = time.perf_counter()
         self.emit({"ev": "begin", "row_id": job.row_id})
         self.board.enter(job.board_row, PREPARE)
         with_lse = None
         job.prepared = job.backend.prepare(self.case, self.device)
         self._outputs(job.call, tensors)
         self.engine.synchronize()
-        if job.backend.facts.returns_lse:
+        if job.backend.facts_on(self.device).returns_lse:
             with_lse = job.backend.prepare(self.case, self.device, lse=True)
             self._lse(with_lse, tensors)
             self.engine.synchronize()
-        job.fields["compile_s"] = time.perf_counter() - job.began
+        job.fields["compile_s"] = time.perf_counter() - began
+        self._charge(job, "compile_s", job.fields["compile_s"])
         job.fields["before_output"] = False
         if job.call.copied:
             job.flags.add("copied")
         if job.call.tuned is not None:
             job.fields["tuned"] = job.call.tuned()
         self.board.enter(job.board_row, CHECK)
-        checking = time.perf_counter()
+        began = time.perf_counter()
         if reference is None:
             job.flags.add("unchecked")
         else:
@@ -147,7 +161,7 @@ class CaseWork:
                 outputs["LSE"] = self._lse(with_lse, tensors)
             self._judge(job, outputs, reference)
             del outputs
-        job.spent["check_s"] = time.perf_counter() - checking
+        self._charge(job, "check_s", time.perf_counter() - began)
         if job.describe:
             self.board.enter(job.board_row, DESCRIBE)
             self._describe(job, tensors)
@@ -167,7 +181,7 @@ class CaseWork:
 
     def _judge(self, job: Job, outputs: dict[str, torch.Tensor], reference: Reference, when: str = "") -> None:
         """Compare with the reference; the first judgement's numbers are the row's. Raises Failure('wrong_result')."""
-        accuracy = job.backend.facts.accuracy_for(self.case.dtype)
+        accuracy = job.backend.facts_on(self.device).accuracy_for(self.case.dtype)
         judgement = judge(self.case, reference, outputs, accuracy)
         parity = judgement.parity.model_dump(mode="json", by_alias=True)
         if reference.sampled:
@@ -183,18 +197,18 @@ class CaseWork:
 
         began = time.perf_counter()
         job.fields["memory"] = measure_memory(
-            self.case, job.call, tensors, self.engine, model=job.backend.facts.memory
+            self.case, job.call, tensors, self.engine, model=job.backend.facts_on(self.device).memory
         ).model_dump(mode="json")
-        job.spent["memory_s"] = time.perf_counter() - began
+        self._charge(job, "memory_s", time.perf_counter() - began)
         began = time.perf_counter()
         report = profile_kernels(lambda: self._outputs(job.call, tensors), self.engine)
-        job.spent["profile_s"] = time.perf_counter() - began
+        self._charge(job, "profile_s", time.perf_counter() - began)
         if report is None:
             return
         job.fields["kernels"] = report.names
         if report.other_streams:
             raise Failure("error", f"other stream: {report.other_streams[0]} ran outside the current stream")
-        facts = job.backend.facts
+        facts = job.backend.facts_on(self.device)
         if not facts.bare and (fallback := report.fallback(facts.kernels)):
             raise Failure("error", fallback)
 
@@ -260,12 +274,13 @@ class CaseWork:
         if m.error:
             raise Failure("error", m.error)
         job.flags |= m.flags
-        job.spent |= {"device_s": m.device_s, "idle_s": m.idle_s}
+        self._charge(job, "device_s", m.device_s)
+        self._charge(job, "idle_s", m.idle_s)
         if reference is not None:
             self.board.enter(job.board_row, CHECK)
             began = time.perf_counter()
             self._verify(job, m, launches, reference)
-            job.spent["check_s"] += time.perf_counter() - began
+            self._charge(job, "check_s", time.perf_counter() - began)
         outcome = {
             "status": "ok",
             "samples_ns": m.samples_ns,

@@ -63,7 +63,7 @@ class Session:
         if self.options.check:
             self.board.enter(REFERENCE, 0)
             began = time.perf_counter()
-            accuracies = sorted({job.backend.facts.accuracy_for(case.dtype) for job in jobs})
+            accuracies = sorted({job.backend.facts_on(self.device).accuracy_for(case.dtype) for job in jobs})
             planned_s = len(jobs) * self.options.seconds * (10 if self.device.type == "cuda" else 1)
             reference = self.references.get(case, tensors, accuracies, planned_s)
             seconds = time.perf_counter() - began
