@@ -308,14 +308,14 @@ def test_samples_stream_out_as_they_are_taken() -> None:
 
 def test_one_timed_output_is_kept_with_its_input_set_and_every_sample_can_be_it() -> None:
     kept = set()
-    for seed in range(40):
+    for seed in range(10):
         engine = FakeEngine()
-        [out] = run(engine, {"a": Kernel(1 * MS)}, rotation=7, seed=seed).values()
+        [out] = run(engine, {"a": Kernel(1 * MS)}, rotation=3, seed=seed).values()
         assert out.kept is not None
         index, output = out.kept
         assert output == f"a on {index}"
         kept.add(index)
-    assert kept == set(range(7))
+    assert kept == {0, 1, 2}
 
 
 def test_a_launch_that_raises_ends_its_own_candidate_and_no_other() -> None:

@@ -68,16 +68,16 @@ class Pace:
         engine, dtype = self.engine, self.engine.gate_dtype
         assert dtype is not None
         trial = engine.gemm(dtype, CALIBRATION_N)
-        self._time(trial)
-        span_ns = self._time(trial)
+        self.time(trial)
+        span_ns = self.time(trial)
         n = CALIBRATION_N * (GATE_NS / GATE_SPANS / max(span_ns, 1.0)) ** (1 / 3)
         self.cold.gate = engine.gemm(dtype, max(256, min(8192, round(n / 256) * 256)))
-        self._time(self.cold.gate)
+        self.time(self.cold.gate)
         readings: list[float] = []
         deadline = engine.now_ns() + GATE_GIVE_UP_S * 1e9
         while engine.now_ns() < deadline:
             engine.sleep(GATE_RETRY_S)
-            readings.append(self._time(self.cold.gate))
+            readings.append(self.time(self.cold.gate))
             last = readings[-CALIBRATION_READINGS:]
             if len(last) == CALIBRATION_READINGS and max(last) <= min(last) * (1 + GATE_TOLERANCE):
                 break
@@ -94,11 +94,11 @@ class Pace:
         assert self.cold.gate_ns is not None
         began = self.engine.now_ns()
         while True:
-            reading = self._time(self.cold.gate)
+            reading = self.time(self.cold.gate)
             opening.gate_ns += reading * GATE_SPANS + GATE_SPIN_NS
             if reading < self.cold.gate_ns * (1 - GATE_TOLERANCE):
                 # It was not as cold before as it was taken to be; asked twice, lest one odd reading set the mark.
-                reading = max(reading, self._time(self.cold.gate))
+                reading = max(reading, self.time(self.cold.gate))
                 opening.gate_ns += reading * GATE_SPANS + GATE_SPIN_NS
                 self.cold.gate_ns = min(self.cold.gate_ns, reading)
                 return
@@ -109,7 +109,7 @@ class Pace:
                 return
             self.engine.sleep(GATE_RETRY_S)
 
-    def _time(self, launch: Callable[[], Any]) -> float:
+    def time(self, launch: Callable[[], Any]) -> float:
         """The median of a few spans of `launch`, queued behind one spin."""
         engine = self.engine
         engine.spin(GATE_SPIN_NS)
