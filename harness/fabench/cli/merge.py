@@ -1,0 +1,26 @@
+"""`fabench merge`: join shards and rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The file to write.")
+@click.option(
+    "--renumber", is_flag=True, help="Rounds of each FILE follow those of the one before: sessions as rounds."
+)
+def command(files: tuple[str, ...], out: Path, renumber: bool) -> None:
+    """Join result files of one suite: the shards of a run, or its rounds.
+
+    Every row must be in one file alone: mixed suites, mixed sides of an --ab run and duplicate rows are refused. To
+    join sessions that each began at round 0, use --renumber.
+    """
+    from fabench.merge import merge
+
+    done = merge(files, out, renumber=renumber)
+    state = "" if done.complete else "; not complete: a run that was joined had been stopped"
+    click.echo(f"{done.path}: {done.rows} rows of {done.files} files, {done.rounds} rounds{state}")

@@ -1,0 +1,133 @@
+"""What a reader of the verdicts must know beside them: environments, margins, calibration, waivers, damage."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from fabench.diff.compare import Comparison
+from fabench.diff.evidence import least_guard_p
+from fabench.diff.links import Margin
+from fabench.diff.relation import changes
+from fabench.diff.side import Side
+
+CLOCK_NOTE = 0.005
+"""A change of the mean clock by more than this share is worth a note."""
+
+
+def footnotes(found: Comparison) -> list[str]:
+    """Sentences for under the table, most important first."""
+    return [
+        *found.old.file.warnings,
+        *found.new.file.warnings,
+        *_unfinished(found),
+        *_suites(found),
+        *_margins(found),
+        *_rounds(found),
+        *_calibration(found),
+        *_environment(found),
+        *_canaries(found),
+        *_waivers(found),
+    ]
+
+
+def _unfinished(found: Comparison) -> list[str]:
+    return [
+        f"{side.path}: the run was stopped before its last row; what it lacks is MISSING"
+        for side in (found.old, found.new)
+        if side.file.footer is not None and not side.file.footer.complete
+    ]
+
+
+def _suites(found: Comparison) -> list[str]:
+    old, new = found.old.file.header, found.new.file.header
+    if old.suite_hash == new.suite_hash:
+        return []
+    return [
+        f"the suites differ: '{old.suite.get('name')}' {old.suite_hash} and '{new.suite.get('name')}' {new.suite_hash}"
+    ]
+
+
+def _margins(found: Comparison) -> list[str]:
+    """Which margin was used, for how many rows, and why."""
+    if found.options.cross_gpu:
+        return []
+    limits, counts = found.options.limits, Counter(link.margin for link in found.links if link.barred is None)
+    kinds = {link.relation.kind for link in found.links}
+    apart = "on two cards of one model" if "device" in kinds else "in two sessions"
+    known: dict[Margin, str] = {
+        "interleaved": f"margin {limits.margin_interleaved:.2g}: measured interleaved, in one session",
+        "calibrated": f"margin {limits.margin_calibrated:.2g}: measured {apart} whose noise is calibrated",
+        "uncalibrated": f"UNCALIBRATED, margin {limits.margin_uncalibrated:.2g}: measured {apart} of unknown noise; "
+        "`fabench run --ab` interleaves, `fabench calibrate --noise` calibrates",
+    }
+    return [f"{text} ({counts[kind]} rows)" for kind, text in known.items() if counts[kind]]
+
+
+def _rounds(found: Comparison) -> list[str]:
+    """The least p that the guard can reach, where it is a limit."""
+    few = [
+        (int(found.old.times.count[row.pair.places[0]]), int(found.new.times.count[row.pair.places[1]]))
+        for row in found.rows
+        if row.at is not None and found.links[row.at].barred is None
+    ]
+    few = [counts for counts in few if 0 < min(counts) < 8]
+    if not few:
+        return []
+    old, new = min(few)
+    return [
+        f"with {old} and {new} rounds the smallest Mann-Whitney p is {least_guard_p(old, new):.2g}; 10 rounds to gate"
+    ]
+
+
+def _calibration(found: Comparison) -> list[str]:
+    noise = found.options.noise
+    if noise is None or not any(link.margin != "interleaved" for link in found.links):
+        return []
+    drivers = {env.software.driver for env in found.new.file.envs.values() if env.software.driver}
+    measured = f"{noise.sessions} sessions on {noise.cards} card(s), newest {noise.newest:%Y-%m-%d}"
+    used = f"noise calibration {noise.path}: {measured}"
+    limits = found.options.limits
+    if noise.sessions < limits.calibration_sessions:
+        used += f"; too few to calibrate, which takes {limits.calibration_sessions}"
+    return [used, *noise.warnings(found.options.now, min(drivers, default=None), limits.calibration_days)]
+
+
+def _environment(found: Comparison) -> list[str]:
+    out = [f"changed: {change}" for change in changes(found.old.file.envs.values(), found.new.file.envs.values())]
+    old, new = found.old.file.header.harness, found.new.file.header.harness
+    if old.version != new.version:
+        out.append(f"changed: fabench {old.version} -> {new.version}")
+    clocks = [_clock(found, side, which) for which, side in enumerate((found.old, found.new))]
+    if clocks[0] and clocks[1] and abs(math.log(clocks[1] / clocks[0])) > CLOCK_NOTE:
+        out.append(f"changed: SM clock while timing {clocks[0]:.0f} -> {clocks[1]:.0f} MHz, median over rows")
+    return out
+
+
+def _clock(found: Comparison, side: Side, which: int) -> float | None:
+    """Median over the timed rows of their mean SM clock in MHz."""
+    rows = [row.pair.places[which] for row in found.rows if row.at is not None]
+    rows = [row for row in rows if side.cycles.count[row]]
+    if not rows:
+        return None
+    clocks = np.exp(np.nanmean(side.cycles.y[rows] - side.times.y[rows], axis=1))
+    return float(np.median(clocks))
+
+
+def _canaries(found: Comparison) -> list[str]:
+    if found.options.cross_gpu or not found.links or any(link.move is not None for link in found.links):
+        return []
+    return ["no canary was recorded in both files: a shift of the card would go unseen"]
+
+
+def _waivers(found: Comparison) -> list[str]:
+    used = Counter(row.waiver.place for row in found.rows if row.waiver)
+    today, out = found.options.now.date(), []
+    for waiver in found.options.waivers:
+        state = f"excuses {used[waiver.place]} rows" if used[waiver.place] else "excuses no row"
+        if waiver.expired(today):
+            state = "EXPIRED, excuses nothing"
+        out.append(f"waiver {waiver.text()} ({state})")
+    return out

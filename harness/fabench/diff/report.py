@@ -1,0 +1,169 @@
+"""A comparison as plain data: every number, threshold and version. What `--json` writes and other views read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import fabench
+from fabench.diff.compare import Comparison, RowDiff
+from fabench.diff.cross import Cross
+from fabench.diff.gate import Gate, gates
+from fabench.diff.geomean import Geomean
+from fabench.diff.side import Side
+from fabench.diff.verdicts import MEANING, VERDICTS
+
+SCHEMA = "fabench-diff/1.0"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A finished comparison with everything a view shows of it."""
+
+    found: Comparison
+    gate: Gate
+    geomeans: tuple[Geomean, ...]
+    notes: tuple[str, ...]
+    cross: Cross | None = None
+
+    def ordered(self) -> list[RowDiff]:
+        """The rows worst first: by verdict, what gates before what is waived, then by ratio and name."""
+        place = {verdict: index for index, verdict in enumerate(VERDICTS)}
+
+        def key(row: RowDiff) -> tuple[int, bool, float, str, str]:
+            ratio = self.found.ratio(row)
+            return (
+                place[row.verdict],
+                row.waiver is not None,
+                -ratio[0] if ratio else 0.0,
+                row.pair.backend,
+                row.pair.row_id,
+            )
+
+        return sorted(self.found.rows, key=key)
+
+
+def summary(report: Report) -> str:
+    """One line: the decision, why, and the rows by verdict."""
+    counts, gate = report.found.counts(), report.gate
+    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    why = f" ({'; '.join(gate.reasons)})" if gate.reasons else ""
+    return f"{gate.word}{why}: {len(report.found.rows)} rows: {verdicts}; exit code {gate.code}"
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Plain JSON values; a number that is not known is null."""
+    found = report.found
+    counts = found.counts()
+    noise = found.options.noise
+    return {
+        "schema": SCHEMA,
+        "fabench": fabench.__version__,
+        "generated": found.options.now.isoformat(timespec="seconds"),
+        "old": _side(found.old),
+        "new": _side(found.new),
+        "thresholds": found.options.limits.as_dict(),
+        "fail_on": sorted(found.options.fail_on),
+        "where": str(found.options.where) if found.options.where else None,
+        "cross_gpu": found.options.cross_gpu,
+        "gate_efficiency": found.options.gate_efficiency,
+        "calibration": noise and {"path": noise.path, "sessions": noise.sessions, "cards": noise.cards},
+        "prior": {name: _number(value) for name, value in asdict(found.evidence.prior).items()},
+        "tests": found.evidence.tests,
+        "exit_code": report.gate.code,
+        "exit_reasons": list(report.gate.reasons),
+        "summary": {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
+        "meaning": {verdict: MEANING[verdict] for verdict in VERDICTS if counts[verdict]},
+        "geomeans": [asdict(geomean) for geomean in report.geomeans],
+        "rows": [row_json(found, row) for row in report.ordered()],
+        "anchor": report.cross.anchor if report.cross else None,
+        "cross": _cross(report.cross) if report.cross else None,
+        "notes": list(report.notes),
+    }
+
+
+def row_json(found: Comparison, row: RowDiff) -> dict[str, Any]:
+    """One row with all its numbers."""
+    pair, ratio = row.pair, found.ratio(row)
+    return {
+        "row_id": pair.row_id,
+        "backend": pair.backend,
+        "case": pair.case.label(),
+        "key": pair.case.key,
+        "verdict": row.verdict,
+        "gates": gates(found, row),
+        "reason": row.reason or None,
+        "waiver": row.waiver.text() if row.waiver else None,
+        "old_status": row.old_status,
+        "new_status": row.new_status,
+        **_times(found.old, pair.old, "old"),
+        **_times(found.new, pair.new, "new"),
+        "ratio": ratio[0] if ratio else None,
+        "ratio_low": ratio[1] if ratio else None,
+        "ratio_high": ratio[2] if ratio else None,
+        "rounds_needed": row.needed,
+        "rerun": found.new.rows[pair.new].rerun if pair.new is not None else found.old.rows[pair.old or 0].rerun,
+        "evidence": _evidence(found, row.at) if row.at is not None else None,
+    }
+
+
+def _times(side: Side, place: int | None, which: str) -> dict[str, Any]:
+    """Median ns over rounds, and the number of rounds."""
+    if place is None:
+        return {f"{which}_ns": None, f"{which}_rounds": 0}
+    return {f"{which}_ns": side.median_of(place), f"{which}_rounds": int(side.times.count[place])}
+
+
+def _evidence(found: Comparison, at: int) -> dict[str, Any]:
+    evidence, link, known = found.evidence, found.links[at], found.context
+    arrays = {name: value[at] for name, value in vars(evidence).items() if hasattr(value, "shape")}
+    return {
+        **{name: _number(value) for name, value in arrays.items()},
+        "margin": float(known.margin[at]),
+        "equivalence_margin": float(known.equivalence[at]),
+        "margin_kind": link.margin,
+        "session_variance": float(known.tau2[at]),
+        "session_nu": _number(known.tau_nu[at]),
+        "timer_floor": float(known.floor[at]),
+        "tested": bool(known.tested[at]),
+        "relation": link.relation.kind,
+        "regime": link.regime,
+        "bound": link.bound,
+        "canary_move": link.move,
+    }
+
+
+def _cross(cross: Cross) -> list[dict[str, Any]]:
+    out = []
+    for row in cross.rows:
+        values = {k: v for k, v in vars(row).items() if k != "row"}
+        out.append({"row_id": row.row.pair.row_id, **values})
+    return out
+
+
+def _side(side: Side) -> dict[str, Any]:
+    header = side.file.header
+    return {
+        "path": side.path,
+        "run_id": header.run_id,
+        "session_id": header.session_id,
+        "started": header.started,
+        "suite": header.suite.get("name"),
+        "suite_hash": header.suite_hash,
+        "rounds": header.rounds,
+        "rows": len(side.rows),
+        "filter": header.filter,
+        "harness": header.harness.model_dump(),
+        "envs": [env.model_dump(mode="json", exclude={"rec"}) for env in side.file.envs.values()],
+        "truncated": side.file.truncated,
+    }
+
+
+def _number(value: Any) -> float | bool | None:
+    """A numpy scalar as JSON: infinite and NaN are null."""
+    if isinstance(value, bool | int) or value is None:
+        return value
+    if getattr(value, "dtype", None) is not None and value.dtype == bool:
+        return bool(value)
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,48 @@
+"""A comparison as CSV: one line a row, worst first, numbers in base units."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from fabench.diff.report import Report, row_json
+
+COLUMNS = (
+    "verdict",
+    "gates",
+    "backend",
+    "case",
+    "old_status",
+    "new_status",
+    "old_ns",
+    "new_ns",
+    "old_rounds",
+    "new_rounds",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "rounds_needed",
+    "reason",
+    "waiver",
+    "row_id",
+    "rerun",
+)
+"""Columns taken from a row's JSON; the case's own fields follow."""
+
+
+def as_csv(report: Report) -> str:
+    """The file's text; what is not known is empty."""
+    rows = [row_json(report.found, row) for row in report.ordered()]
+    fields = list(rows[0]["key"]) if rows else []
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*COLUMNS, *fields])
+    for row in rows:
+        writer.writerow([_text(value) for value in (*(row[c] for c in COLUMNS), *(row["key"][f] for f in fields))])
+    return stream.getvalue()
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else ":".join(map(str, value)) if isinstance(value, list) else value

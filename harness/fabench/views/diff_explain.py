@@ -1,0 +1,141 @@
+"""`fabench diff --explain ROW_ID`: every number that led to one verdict, in the order in which it was used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabench.diff.compare import Comparison, RowDiff, cycles
+from fabench.diff.gate import gates
+from fabench.diff.report import Report
+from fabench.diff.side import Side
+from fabench.diff.verdicts import MEANING
+from fabench.diff.winsor import winsorise
+from fabench.errors import UsageError
+from fabench.records import Row
+from fabench.resultfile import iter_records
+from fabench.stats import median_interval
+from fabench.views.junit import rerun
+
+
+def explain(report: Report, row_id: str) -> str:
+    """The account of one row, whose samples are read again from both files.
+
+    `row_id` may be shortened to as many characters as name one row. Raises UsageError for none or several.
+    """
+    found = report.found
+    row = _find(found, row_id)
+    lines = [
+        f"row {row.pair.row_id}: {row.pair.backend} {row.pair.case.label()}",
+        f"verdict {row.verdict}: {MEANING[row.verdict]}" + (f"; {row.reason}" if row.reason else ""),
+        f"gates: {'yes' if gates(found, row) else 'no'}, of --fail-on {','.join(sorted(found.options.fail_on)) or 'none'}",
+        *([f"waived: {row.waiver.text()}"] if row.waiver else []),
+        f"rerun: {rerun(found, row)}",
+        "",
+        *_rounds(found.old, row.pair.old, "old"),
+        *_rounds(found.new, row.pair.new, "new"),
+    ]
+    if row.at is not None:
+        lines += ["", *_link(found, row, row.at), "", *_numbers(found, row.at)]
+    return "\n".join(lines)
+
+
+def _find(found: Comparison, row_id: str) -> RowDiff:
+    rows = [row for row in found.rows if row.pair.row_id.startswith(row_id)] if row_id else []
+    exact = [row for row in rows if row.pair.row_id == row_id]
+    if len(rows) != 1 and not exact:
+        got = f"{len(rows)} rows" if rows else "none"
+        raise UsageError(
+            f"'--explain' must name one row of the files by its row_id, got {got} for '{row_id}'; --csv lists them"
+        )
+    return (exact or rows)[0]
+
+
+def _rounds(side: Side, place: int | None, which: str) -> Iterator[str]:
+    """Each round with its samples' median and interval."""
+    if place is None:
+        yield f"{which}: absent"
+        return
+    yield f"{which}: {side.path}: {side.status[place]}" + (f": {m}" if (m := side.messages.get(place)) else "")
+    latest: dict[int, Row] = {}
+    for record in iter_records(side.path):
+        if isinstance(record, Row) and record.row_id == side.rows[place].row_id:
+            known = latest.get(record.round)
+            if known is None or record.attempt > known.attempt:
+                latest[record.round] = record
+    for number, record in sorted(latest.items()):
+        yield f"  round {number}: {_round(record)}"
+    count = int(side.times.count[place])
+    if count > 1:
+        y = side.times.y[place : place + 1, :count]
+        moved = int((winsorise(y) != y).sum())
+        yield f"  ln t: {_list(y[0])}; {moved} of {count} pulled in (winsorised)"
+
+
+def _round(row: Row) -> str:
+    parts: list[str] = [row.status]
+    if row.quantiles and "median" in row.quantiles:
+        parts.append(f"median {row.quantiles['median']:.6g} ns")
+    if row.samples_ns:
+        low, high = median_interval(row.samples_ns)
+        parts.append(f"95 % interval {low:.6g} .. {high:.6g} ns of {len(row.samples_ns)} samples, K {row.K}")
+    if row.telemetry and row.telemetry.sm_clock_mhz_mean:
+        parts.append(f"SM clock {row.telemetry.sm_clock_mhz_mean:.0f} MHz")
+    if row.flags:
+        parts.append(f"flags {' '.join(row.flags)}")
+    if row.stop_reason:
+        parts.append(f"stopped by {row.stop_reason}")
+    return ", ".join(parts)
+
+
+def _link(found: Comparison, row: RowDiff, at: int) -> Iterator[str]:
+    link, known = found.links[at], found.context
+    yield f"measured: {link.relation.kind}, regime {link.regime}, {link.bound or 'unknown'}-bound"
+    yield f"margin: {known.margin[at]:.2%} ({link.margin}); SAME within {known.equivalence[at]:.2%}"
+    moved = "not known" if link.move is None else f"{math.expm1(link.move):+.3%}"
+    yield f"canary: {moved} in time, which widens the threshold by {known.shift[at]:.6f}"
+    if link.tau is not None:
+        yield (
+            f"session noise: tau {link.tau.tau:.3%}, {link.tau.nu:.1f} degrees of freedom, "
+            f"{link.tau.groups} sessions or cards, {link.tau.rows} rows"
+        )
+    shift = cycles(found.old, found.new, row.pair)
+    yield "clock cycles: " + (
+        "no clock was recorded" if shift is None else f"d {shift:+.6f} ({math.expm1(shift):+.3%})"
+    )
+
+
+def _numbers(found: Comparison, at: int) -> Iterator[str]:
+    e, limits = found.evidence, found.options.limits
+    yield f"d (Hodges-Lehmann)  {e.d[at]:+.6f}  ({math.expm1(e.d[at]):+.3%})"
+    yield f"s2 of its rounds    {e.s2[at]:.4g}  (sd {_sd(e.s2[at])}), {e.s2_nu[at]:.2f} degrees of freedom"
+    yield f"prior               s2_0 {e.prior.s2:.4g}, nu0 {e.prior.nu:.4g}, from {e.prior.rows} rows"
+    yield f"timer floor         {found.context.floor[at]:.4g}"
+    yield f"moderated s2        {e.variance[at]:.4g}  (sd {_sd(e.variance[at])})"
+    yield f"Var(d) / s2         {e.scale[at]:.4f}"
+    yield f"2 tau2              {2 * found.context.tau2[at]:.4g}"
+    yield f"SE                  {e.se[at]:.6f}, {e.nu[at]:.2f} degrees of freedom"
+    yield f"95 % interval       {_percent(e.low[at])} .. {_percent(e.high[at])}"
+    yield f"90 % interval       {_percent(e.equivalence_low[at])} .. {_percent(e.equivalence_high[at])}"
+    yield f"threshold           {e.threshold[at]:.6f}"
+    yield f"p slow, p fast      {e.p_slow[at]:.4g}, {e.p_fast[at]:.4g}"
+    yield (
+        f"after correction    {e.adjusted_slow[at]:.4g}, {e.adjusted_fast[at]:.4g} "
+        f"(Benjamini-Hochberg over {e.tests} rows; at most q = {limits.q})"
+    )
+    yield f"Mann-Whitney guard  {e.guard_slow[at]:.4g}, {e.guard_fast[at]:.4g} (at most {limits.guard_p})"
+    yield f"slow {bool(e.slow[at])}, fast {bool(e.fast[at])}, same {bool(e.same[at])}"
+
+
+def _sd(variance: float) -> str:
+    return f"{math.sqrt(variance):.3%}" if math.isfinite(variance) else "not known"
+
+
+def _percent(d: float) -> str:
+    return f"{math.expm1(d):+.3%}" if math.isfinite(d) else "not known"
+
+
+def _list(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
+    return " ".join(f"{value:.5f}" for value in values)

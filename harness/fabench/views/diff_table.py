@@ -1,0 +1,163 @@
+"""`fabench diff` as text: the rows worst first, geomeans, notes, and one line that sums it up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fabench.diff.compare import Comparison, RowDiff
+from fabench.diff.geomean import Geomean
+from fabench.diff.report import Report, row_json, summary
+from fabench.diff.side import Side
+from fabench.diff.verdicts import MEANING, Verdict
+from fabench.views.axes import axis_text, key_of, shape_of, sort_key
+from fabench.views.diff_cross import cross_tables
+from fabench.views.diff_problems import fixed, problem, problems
+from fabench.views.notes import Notes
+from fabench.views.render import render
+from fabench.views.tables import Cell, Table
+from fabench.views.values import significant
+
+QUIET: tuple[Verdict, ...] = ("SAME", "SHOWN", "PUBLISHED", "SKIPPED", "STILL_FAILING")
+"""Verdicts of which only the first rows are printed unless all are asked for."""
+QUIET_ROWS = 20
+
+HEADINGS = ("old", "new", "new/old", "95 % interval", "verdict")
+
+
+def text(report: Report, style: str = "simple", *, all_rows: bool = False, width: int | None = None) -> str:
+    """Everything a reader needs, as plain text ('simple') or Markdown ('github')."""
+    lines = [summary(report)] if style == "github" else []
+    parts = [_header(report), *_tables(report, all_rows), *_footer(report)]
+    drawn = [render(part, style, width) if isinstance(part, Table) else _list(part, style) for part in parts]
+    last = [] if style == "github" else [summary(report)]
+    return "\n\n".join([*(f"**{line}**" for line in lines), *filter(None, drawn), *last])
+
+
+def pivot(
+    report: Report, row: Sequence[str], col: Sequence[str], style: str = "simple", width: int | None = None
+) -> str:
+    """new/old with its verdict on the axes asked for; a SAME row is '~'. Rows that share a cell get one line each."""
+    shape = shape_of(problems(report.found.rows))
+    row = tuple(row) or tuple(name for name in (*shape.varying, "backend") if name not in col)
+    col = tuple(col) or tuple(name for name in ("backend",) if name not in row)
+    left = [name for name in (*shape.varying, "backend") if name not in (*row, *col)]
+    places: dict[tuple[tuple[object, ...], tuple[object, ...]], RowDiff] = {}
+    for item in report.found.rows:
+        seen = problem(item)
+        places[key_of(seen, [*row, *left]), key_of(seen, col)] = item
+    columns = sorted({key for _, key in places}, key=sort_key)
+    keys = sorted({key for key, _ in places}, key=sort_key)
+    notes = Notes()
+    body = tuple(
+        (
+            tuple(map(axis_text, key)),
+            tuple(
+                _pivot_cell(report.found, places[key, column], notes) if (key, column) in places else Cell("-")
+                for column in columns
+            ),
+        )
+        for key in keys
+    )
+    headings = tuple(" ".join(map(axis_text, column)) or "new/old" for column in columns)
+    table = Table(("new/old of time", *fixed(shape)), (*row, *left), headings, body, tuple(notes.texts))
+    return "\n\n".join([render(table, style, width), summary(report)])
+
+
+def _pivot_cell(found: Comparison, row: RowDiff, notes: Notes) -> Cell:
+    ratio = found.ratio(row)
+    marks = (notes.number(row.reason),) if row.reason else ()
+    if row.verdict == "SAME":
+        return Cell("~")
+    return Cell(f"{ratio[0]:.3f} {row.verdict}" if ratio else row.verdict, marks)
+
+
+def _header(report: Report) -> list[str]:
+    return [_file("old", report.found.old), _file("new", report.found.new)]
+
+
+def _file(name: str, side: Side) -> str:
+    envs = list(side.file.envs.values())
+    models = " and ".join(dict.fromkeys(env.identity.model for env in envs)) or "no environment"
+    header = side.file.header
+    sha = f" {header.harness.git_sha[:9]}" if header.harness.git_sha else ""
+    dirty = "+" if header.harness.dirty else ""
+    return (
+        f"{name}: {side.path}: {models}, {len(side.rows)} rows x {header.rounds} rounds, {header.started}, "
+        f"fabench {header.harness.version}{sha}{dirty}"
+    )
+
+
+def _tables(report: Report, all_rows: bool) -> list[Table | list[str]]:
+    ordered, found = report.ordered(), report.found
+    quiet = [row for row in ordered if row.verdict in QUIET and row.waiver is None]
+    hidden = {id(row) for row in quiet[QUIET_ROWS:]} if not all_rows and report.cross is None else set()
+    shown = [row for row in ordered if id(row) not in hidden]
+    parts: list[Table | list[str]] = [_rows(found, shown)]
+    if hidden:
+        kinds = sorted({row.verdict for row in quiet[QUIET_ROWS:]})
+        parts.append([f"{len(hidden)} more rows ({', '.join(kinds)}) are not shown: --all shows them"])
+    if report.cross is not None:
+        parts += cross_tables(report.cross)
+    elif report.geomeans:
+        parts.append(_geomeans(report.geomeans))
+    return parts
+
+
+def _rows(found: Comparison, rows: Sequence[RowDiff]) -> Table:
+    shape = shape_of(problems(found.rows))
+    labels = (*shape.varying, "backend")
+    notes = Notes()
+    body = tuple((tuple(map(axis_text, key_of(problem(row), labels))), _cells(found, row, notes)) for row in rows)
+    return Table(fixed(shape), labels, HEADINGS, body, tuple(notes.texts))
+
+
+def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
+    ratio, numbers = found.ratio(row), row_json(found, row)
+    marks = tuple(notes.number(text) for text in _doubts(row))
+    interval = "-"
+    if ratio and ratio[1] is not None and ratio[2] is not None:
+        interval = f"{ratio[1]:.3f} .. {ratio[2]:.3f}"
+    return (
+        Cell(_time(numbers["old_ns"], row.old_status)),
+        Cell(_time(numbers["new_ns"], row.new_status)),
+        Cell(f"{ratio[0]:.3f}" if ratio else "-"),
+        Cell(interval),
+        Cell(row.verdict + (" (waived)" if row.waiver else ""), marks),
+    )
+
+
+def _doubts(row: RowDiff) -> list[str]:
+    texts = [" ".join(row.reason.split())] if row.reason else []
+    return [*texts, f"waived: {row.waiver.reason} (until {row.waiver.expires})"] if row.waiver else texts
+
+
+def _time(ns: float | None, status: str | None) -> str:
+    """1.02 ms; the status of what has no time; '-' for what is absent."""
+    if ns is None:
+        return status or "-"
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= scale:
+            return f"{significant(ns / scale, 4)} {unit}"
+    return f"{significant(ns, 4)} ns"
+
+
+def _geomeans(geomeans: Sequence[Geomean]) -> Table:
+    body = []
+    for mean in geomeans:
+        interval = f"{mean.low:.4f} .. {mean.high:.4f}" if mean.low is not None and mean.high is not None else "-"
+        cells = (Cell(f"{mean.ratio:.4f}"), Cell(interval), Cell(str(mean.common)), Cell(f"{mean.old} / {mean.new}"))
+        body.append(((mean.backend, mean.direction), cells))
+    caption = ("geometric mean of new/old over rows ok in both files; interval over rounds",)
+    return Table(
+        caption, ("backend", "direction"), ("new/old", "95 % interval", "rows", "ok in old / new"), tuple(body), ()
+    )
+
+
+def _footer(report: Report) -> list[list[str]]:
+    counts = report.found.counts()
+    seen = [v for v in counts if v not in ("SAME", "REGRESSED", "IMPROVED")]
+    return [[*report.notes, *(f"{verdict}: {MEANING[verdict]}" for verdict in MEANING if verdict in seen)]]
+
+
+def _list(lines: Sequence[str], style: str) -> str:
+    return "\n".join(f"- {line}" if style == "github" else line for line in lines)
