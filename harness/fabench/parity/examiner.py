@@ -1,0 +1,115 @@
+"""Runs one trial on a kernel: each probe in turn, every way it can end turned into a `Result`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+
+from fabench.outcome import Failure, classify
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed
+from fabench.parity.probes import probe
+from fabench.parity.subject import Subject
+from fabench.parity.trial import Ending, ProbeName, Result, Trial
+
+Diagnose = Callable[[Bench, Failed], dict[str, object] | None]
+"""Says what a failure looks like; see `diagnose.py`."""
+
+
+class Examiner:
+    """One kernel under examination."""
+
+    def __init__(self, subject: Subject, diagnose: Diagnose | None = None) -> None:
+        self.subject, self.diagnose = subject, diagnose
+
+    def run(self, trial: Trial) -> Iterator[Result]:
+        """The results of a trial, one a probe, and one for `type` if an answer had a wrong form."""
+        if reasons := self.subject.reasons(trial.case):
+            yield from (Result(name, trial, "unsupported", reasons[0]) for name in trial.probes)
+            return
+        bench = Bench(self.subject, trial)
+        malformed = False
+        for name in trial.probes:
+            if name == "type":
+                continue
+            result = self._one(bench, name)
+            malformed |= result.probe == "type"
+            yield result
+            if result.probe == "type" or _device_lost(result):
+                break
+        if not malformed and "type" in trial.probes:
+            answered = self.subject.answered(trial.case)
+            yield Result(
+                "type", trial, "passed" if answered else "unsupported", "" if answered else "it never answered"
+            )
+
+    def _one(self, bench: Bench, name: ProbeName) -> Result:
+        """One probe to its end."""
+        started, compiled = time.perf_counter(), self.subject.compile_s
+        result = self._verdict(bench, name)
+        result.compile_s = self.subject.compile_s - compiled
+        result.seconds = time.perf_counter() - started
+        return result
+
+    def _verdict(self, bench: Bench, name: ProbeName) -> Result:
+        trial = bench.trial
+        try:
+            with _deterministic_math():
+                verdict = probe(name)(bench)
+        except KeyboardInterrupt:
+            raise
+        except Failed as failed:
+            result = Result(name, trial, "failed", failed.message, failed.parity, failed.witness)
+            if self.diagnose is not None:
+                result.diagnosis = self._diagnosis(bench, failed)
+            return result
+        except BaseException as error:
+            return self._accident(trial, name, error)
+        if isinstance(verdict, NotApplicable):
+            return Result(name, trial, "skipped", verdict.reason)
+        assert isinstance(verdict, Passed)
+        return Result(
+            name, trial, "passed", parity=verdict.parity, note=verdict.note, warn=verdict.warn, numbers=verdict.numbers
+        )
+
+    def _diagnosis(self, bench: Bench, failed: Failed) -> dict[str, object] | None:
+        assert self.diagnose is not None
+        try:
+            return self.diagnose(bench, failed)
+        except Exception as error:  # naming is a service; its own failure never hides the finding
+            return {"note": f"no diagnosis: {type(error).__name__}: {error}"}
+
+    def _accident(self, trial: Trial, name: ProbeName, error: BaseException) -> Result:
+        """What an exception out of the kernel means."""
+        failure = classify(error, before_output=not self.subject.answered(trial.case))
+        endings: dict[str, Ending] = {"unsupported": "unsupported", "oom": "oom", "crashed": "crashed"}
+        if failure.status == "wrong_result":
+            return Result("type", trial, "failed", failure.message)
+        message = failure.message
+        if failure.status == "error" and failure.traceback:
+            lines = failure.traceback.strip().splitlines()
+            places = [line.strip() for line in lines if line.strip().startswith("File ")]
+            message = f"it raised {message}" + (f" ({places[-1]})" if places else "")
+        result = Result(name, trial, endings.get(failure.status, "failed"), message)
+        if failure.fatal:
+            result.numbers["device_lost"] = 1.0
+        return result
+
+
+def _device_lost(result: Result) -> bool:
+    return bool(result.numbers.get("device_lost"))
+
+
+@contextlib.contextmanager
+def _deterministic_math() -> Iterator[None]:
+    """TF32 and reduced-precision reductions off, whatever the user's file switched on."""
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = False
+    matmul.allow_fp16_reduced_precision_reduction = False
+    matmul.allow_bf16_reduced_precision_reduction = False
+    yield
+
+
+__all__ = ["Examiner", "Failure"]

@@ -1,0 +1,85 @@
+"""NaN: one NaN in q, K or V reaches the outputs that depend on it; it must not vanish, nor reach any other.
+
+Queries that mask the key, of the heads that read it, are the exception: an additive mask makes NaN + -inf there, and a
+GEMM makes 0·NaN. torch's own math backend does both, so such a leak is reported and no failure. A query that attends to
+one key alone has O = V whatever q and K are, so that its NaN may go either way.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fabench.inputs import Tensors, rotate
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, first_index, shown_pairs
+
+
+def run(bench: Bench) -> Verdict:
+    """A NaN in one q row, one K row, one V element in turn."""
+    case = bench.case
+    if not case.Nq or not case.Nk:
+        return NotApplicable("no queries or no keys")
+    if bench.trial.order == "expanded_kv":
+        return NotApplicable("one element of an expanded tensor belongs to all heads")
+    if not case.softmax_scale:
+        return NotApplicable("scale 0")
+    shown = shown_pairs(case, bench.device)
+    pairs = shown.nonzero()
+    if not len(pairs):
+        return NotApplicable("no query attends to a key")
+    i, j = (int(x) for x in pairs[len(pairs) // 2])
+    batch, kv_head = case.batch - 1, case.kv_heads - 1
+    group = case.heads // case.kv_heads
+    readers = slice(kv_head * group, (kv_head + 1) * group)
+    _q_row(bench, batch, case.heads - 1, i, shown.sum(1) == 1)
+    notes = [f(bench, batch, kv_head, j, shown, readers) for f in (_k_row, _v_element)]
+    return Passed(note="; ".join(n for n in notes if n) or None)
+
+
+def _nan_outputs(bench: Bench, name: str, at: tuple[int, ...]) -> torch.Tensor:
+    """Where O is NaN [batch, heads, Nq, dv] after one NaN in an input."""
+    tensors = Tensors(**{n: x for n, x in rotate(bench.tensors, 0).items() if n != "dO"})
+    getattr(tensors, name)[at] = math.nan
+    return torch.isnan(bench.call(tensors)["O"])
+
+
+def _q_row(bench: Bench, b: int, h: int, i: int, alone: torch.Tensor) -> None:
+    got = _nan_outputs(bench, "q", (b, h, i, 0))
+    expected = torch.zeros_like(got)
+    expected[b, h, i] = True if not bool(alone[i]) else got[b, h, i]
+    _compare(got, expected, f"a NaN in q of b {b}, h {h}, row {i}")
+
+
+def _k_row(bench: Bench, b: int, kv: int, j: int, shown: torch.Tensor, readers: slice) -> str | None:
+    got = _nan_outputs(bench, "k", (b, kv, j, bench.case.d - 1))
+    expected, allowed = torch.zeros_like(got), torch.zeros_like(got)
+    sure = shown[:, j] & (shown.sum(1) > 1)
+    expected[b, readers], allowed[b, readers] = sure[:, None], ~sure[:, None]
+    return _with_leaks(got, expected, allowed, f"a NaN in K of b {b}, kv head {kv}, key {j}")
+
+
+def _v_element(bench: Bench, b: int, kv: int, j: int, shown: torch.Tensor, readers: slice) -> str | None:
+    c = bench.case.dv - 1
+    got = _nan_outputs(bench, "v", (b, kv, j, c))
+    expected, allowed = torch.zeros_like(got), torch.zeros_like(got)
+    expected[b, readers, :, c], allowed[b, readers, :, c] = shown[:, j], ~shown[:, j]
+    return _with_leaks(got, expected, allowed, f"a NaN in V of b {b}, kv head {kv}, key {j}, channel {c}")
+
+
+def _with_leaks(got: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor, what: str) -> str | None:
+    """Compare where there is no excuse; how many of the excused are NaN, in words."""
+    _compare(got & ~allowed, expected, what)
+    leaked = int((got & allowed).any(-1).sum())
+    return f"{what} leaks to {leaked} queries that mask the key" if leaked else None
+
+
+def _compare(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    wrong = got != expected
+    if bool(wrong.any()):
+        at = first_index(wrong)
+        verb = "reaches O" if bool(got[at]) else "does not reach O"
+        raise Failed(
+            f"{what} {verb} at b {at[0]}, h {at[1]}, row {at[2]}, col {at[3]}: {int(got.sum())} elements are NaN, "
+            f"{int(expected.sum())} depend on it"
+        )

@@ -1,0 +1,41 @@
+"""Two calls that should agree: bit by bit where the kernel declares it, else both within the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from fabench.inputs import Tensors
+from fabench.parity.bench import Bench, Failed, first_index
+
+
+def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
+    """O, gradients and LSE of the kernel on `tensors` themselves (no copies)."""
+    outputs = bench.subject.call(bench.case, tensors, backward=bench.backward)
+    if bench.lse:
+        outputs["LSE"] = bench.subject.call(bench.case, tensors, lse=True)["LSE"]
+    return outputs
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Bitwise equality, NaN and signed zero included."""
+    width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return torch.equal(a.contiguous().view(width), b.contiguous().view(width))
+
+
+def must_agree(
+    bench: Bench, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], what: str
+) -> list[str]:
+    """Fail if a tensor declared deterministic differs, or another no longer obeys the rule. Names that differ."""
+    differing = [name for name in first if not same_bits(first[name], second[name])]
+    for name in differing:
+        if name in bench.subject.facts.deterministic:
+            at = first_index((first[name] != second[name]) | (first[name].isnan() != second[name].isnan()))
+            raise Failed(
+                f"{what}: '{name}' is declared deterministic and differs, {float(first[name][at]):.9g} and "
+                f"{float(second[name][at]):.9g} at {list(at)}"
+            )
+    if differing:
+        bench.judge(bench.expected, {name: second[name] for name in differing}, bench.tensors, f"{what}: ")
+    return differing

@@ -1,0 +1,43 @@
+"""RHO: the numeric rule on the case's own inputs, forward, LSE and backward."""
+
+from __future__ import annotations
+
+import torch
+
+from fabench.parity.bench import Bench, Failed, Passed, Verdict
+
+
+def run(bench: Bench) -> Verdict:
+    """The kernel runs first, on copies; then the reference; then the rule."""
+    outputs = bench.call(bench.tensors, backward=bench.backward)
+    with_lse = bench.call(bench.tensors, lse=True) if bench.lse else {}
+    judged = {**outputs, **({"LSE": with_lse["LSE"]} if with_lse else {})}
+    judgement = bench.judge(bench.expected, judged, bench.tensors)
+    if with_lse and not torch.equal(with_lse["O"], outputs["O"]):
+        bench.judge(bench.expected, {"O": with_lse["O"]}, bench.tensors, "when asked for LSE: ")
+    if bench.expected.sampled:
+        _every_element(bench, outputs)
+    note = bench.subject.no_backward_here if bench.backward and "dQ" not in outputs else None
+    return Passed(
+        parity=judgement.parity.model_dump(mode="json", by_alias=True),
+        warn=judgement.warn,
+        note=note and f"no gradients: {note}",
+    )
+
+
+def _every_element(bench: Bench, outputs: dict[str, torch.Tensor]) -> None:
+    """Cheap checks of the rows that a sampled reference does not hold: finite, and inside the hull of V."""
+    for name, x in outputs.items():
+        if not bool(torch.isfinite(x).all()):
+            raise Failed(f"'{name}' has {int((~torch.isfinite(x)).sum())} NaN or infinite elements")
+    O, V = outputs["O"], bench.tensors.v.repeat_interleave(bench.case.heads // bench.case.kv_heads, 1)
+    slack = 1.0 + 4 * bench.unit
+    high, low = V.amax(2, keepdim=True).clamp(min=0.0) * slack, V.amin(2, keepdim=True).clamp(max=0.0) * slack
+    outside = (high < O) | (low > O)
+    if bool(outside.any()):
+        at = tuple(int(i) for i in outside.nonzero()[0])
+        raise Failed(
+            f"'O' must lie between the smallest and largest V of its channel, got {float(O[at]):.4g} at b {at[0]}, "
+            f"h {at[1]}, row {at[2]}, col {at[3]}, outside [{float(low[at[0], at[1], 0, at[3]]):.4g}, "
+            f"{float(high[at[0], at[1], 0, at[3]]):.4g}]"
+        )
