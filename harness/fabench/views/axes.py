@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fabench.case import Case
 from fabench.errors import UsageError
+from fabench.names import DIRECTIONS
 from fabench.text import did_you_mean
 from fabench.views.outcomes import Outcome
 
@@ -91,7 +92,7 @@ def shape_of(outcomes: Sequence[OfCase]) -> Shape:
     skipped |= {a for a, b in (("kv_heads", "heads"), ("dv", "d")) if _always_equal(a, b, outcomes)}
     names = [name for name in SHAPE if name not in skipped]
     varying = [name for name in names if varies(name, outcomes)]
-    fixed = [text for name in names if name not in varying and (text := _common(name, outcomes[0]))]
+    fixed = [text for name in names if name not in varying and (text := common_text(name, outcomes[0]))]
     for name in ("batch", "heads"):
         for other in ("N", "d"):
             product = {getattr(o.case, name) * getattr(o.case, "Nq" if other == "N" else "d") for o in outcomes}
@@ -109,12 +110,12 @@ _DEFAULTS = {"layout": "bhsd", "inputs": "normal", "alignment": "bottom_right", 
              "window": None, "seed": 0}  # fmt: skip
 
 
-def _common(name: str, outcome: OfCase) -> str:
+def common_text(name: str, outcome: OfCase) -> str:
     """How a caption says the value that all share; nothing for what is as usual."""
     value = AXES[name](outcome)
     if name in _DEFAULTS and value == _DEFAULTS[name]:
         return ""
-    if name in ("direction", "dtype", "layout", "alignment"):
+    if name in ("direction", "dtype", "layout", "alignment", "device"):
         return str(value)
     if name == "causal":
         return "causal" if value else "not causal"
@@ -131,13 +132,15 @@ def axis_text(value: object) -> str:
 
 
 def sort_key(key: Key) -> tuple[tuple[int, float, str], ...]:
-    """Orders labels: numbers by size, words by the alphabet, no value first; an 'NqxNk' by Nq."""
+    """Orders labels: no value first, numbers by size, forward before backward, other words as spelt; 'NqxNk' by Nq."""
 
     def part(value: object) -> tuple[int, float, str]:
         if value is None:
             return (0, 0.0, "")
         if isinstance(value, int | float):
             return (1, float(value), "")
+        if value in DIRECTIONS:
+            return (1, float(DIRECTIONS.index(value)), "")
         text = axis_text(value)
         head = text.partition("x")[0]
         return (1, float(head), text) if head.isdigit() else (2, 0.0, text)

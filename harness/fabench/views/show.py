@@ -37,7 +37,7 @@ def show(
     to fit a terminal (see `terminal_width`). Raises UsageError if nothing is left to show.
     """
     layout = layout or Layout()
-    outcomes = gather(results, where, baseline) + _against(gather(results, where), against)
+    outcomes = placed(results, where, baseline, against)
     if style == "csv":
         return as_csv(outcomes, layout.values)
     if style == "json":
@@ -46,6 +46,17 @@ def show(
     if outcomes or any(result.rows for result in results):
         parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
     return "\n\n".join([*(parts or ["no rows"]), *(text for result in results if (text := _stopped(result)))])
+
+
+def placed(
+    results: Sequence[ResultFile],
+    where: Condition | None = None,
+    baseline: str | None = None,
+    against: Sequence[ResultFile] = (),
+) -> list[Outcome]:
+    """The outcomes of `results`, then the published ones of the same problems. Raises UsageError if there are none."""
+    ours = gather(results, where, baseline)
+    return ours + _against(ours, against)
 
 
 def terminal_width() -> int | None:

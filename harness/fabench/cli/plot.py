@@ -1,0 +1,84 @@
+"""`fabench plot`: result files as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fabench.errors import UsageError
+
+SUFFIXES = (".png", ".svg", ".pdf")
+DPI = 160
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="NAME",
+    help="tflops, roofline, memory, accuracy or speedup. Repeatable. [default: all]",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("plots"),
+    show_default=True,
+    help="A .png, .svg or .pdf for one kind; else a folder, which gets a .png and an .svg a kind.",
+)
+@click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,backend=sdpa-*'.")
+@click.option("--baseline", metavar="BACKEND", help="What speed-ups are against. [default: the suite's baseline]")
+@click.option(
+    "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
+)
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True)
+@click.option("--allow-partial", is_flag=True, help="Plot what is there of a file that was cut off.")
+def command(
+    files: tuple[str, ...],
+    kinds: tuple[str, ...],
+    out: Path,
+    where: str | None,
+    baseline: str | None,
+    against: tuple[str, ...],
+    theme: str,
+    allow_partial: bool,
+) -> None:
+    """Draw plots of one or more result files and print the name of each picture written."""
+    from fabench.resultfile import read
+    from fabench.views.plots import KINDS, figure, kind_named
+    from fabench.views.plots.style import THEMES, styled
+    from fabench.views.published import find
+    from fabench.views.show import placed
+    from fabench.where import Condition
+
+    chosen = [kind_named(name) for name in kinds] or list(KINDS.values())
+    single = out.suffix.lower() in SUFFIXES
+    if single and len(chosen) > 1:
+        raise UsageError(f"'--out' must be a folder for {len(chosen)} kinds of plot, got '{out}'; add --kind for one")
+    results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
+    for warning in (text for result in results for text in result.warnings):
+        click.echo(f"Warning: {warning}", err=True)
+    condition = None if where is None else Condition.parse(where)
+    outcomes = placed(results, condition, baseline, [read(find(name)) for name in against])
+    written = 0
+    for kind in chosen:
+        picture = figure(kind, outcomes, THEMES[theme])
+        if picture is None:
+            click.echo(f"{kind.name}: nothing to plot", err=True)
+            continue
+        for path in [out] if single else [out / f"{kind.name}{suffix}" for suffix in (".png", ".svg")]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with styled(THEMES[theme]):
+                picture.savefig(path, dpi=DPI, metadata=_metadata(path))
+            click.echo(str(path))
+            written += 1
+    if not written:
+        raise UsageError("the files hold nothing to plot: no row has a speed, a memory or an error")
+
+
+def _metadata(path: Path) -> dict[str, str | None]:
+    """No date in the file: the same rows give the same bytes."""
+    return {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}

@@ -1,0 +1,93 @@
+"""Plots of outcomes, by name. Each kind is made of panels; `figure` lays them out in one picture.
+
+A kind is one module with a `panels(outcomes) -> list[Panel]`; adding one is that file and a line in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fabench.errors import UsageError
+from fabench.text import did_you_mean
+from fabench.views.outcomes import Outcome
+from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
+from fabench.views.plots.panel import Panel
+from fabench.views.plots.style import Theme, legend, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of plot."""
+
+    name: str
+    title: str
+    about: str
+    """What a reader should see in it, one sentence."""
+    panels: Callable[[Sequence[Outcome]], list[Panel]]
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("tflops", "TFLOP/s against N",
+             "Median with its 95 % interval; a cross at the foot is a backend without a speed there.", tflops.panels),
+        Kind("roofline", "Roofline",
+             "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels),
+        Kind("memory", "Memory against N",
+             "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
+             memory.panels),
+        Kind("accuracy", "Accuracy league",
+             "Largest rho (the verdict asks for at most 1) and RMSE of each backend's rows; the bar is its worst.",
+             accuracy.panels),
+        Kind("speedup", "Speed-up over the baseline",
+             "The baseline's time over the backend's; words are statuses.", speedup.panels),
+    )
+}  # fmt: skip
+
+
+def kind_named(name: str) -> Kind:
+    """The kind, or UsageError with the nearest name."""
+    if name not in KINDS:
+        raise UsageError(f"unknown plot '{name}'{did_you_mean(name, KINDS) or f'; known: {_known()}'}")
+    return KINDS[name]
+
+
+def _known() -> str:
+    return ", ".join(KINDS)
+
+
+def figure(kind: Kind, outcomes: Sequence[Outcome], theme: Theme) -> Figure | None:
+    """All panels of a kind in one picture, or None if the outcomes hold nothing to plot."""
+    found = kind.panels(outcomes)
+    if not found:
+        return None
+    columns = min(len(found), 1 if found[0].width > 8 else 2)
+    rows = math.ceil(len(found) / columns)
+    width = max(panel.width for panel in found)
+    height = max(panel.height for panel in found)
+    with styled(theme):
+        from matplotlib.figure import Figure
+
+        picture = Figure(figsize=(width * columns, height * rows + 0.5), layout="constrained")
+        picture.suptitle(kind.title)
+        for index, panel in enumerate(found):
+            panel.draw(picture.add_subplot(rows, columns, index + 1), theme)
+        legend(picture)
+    return picture
+
+
+def panel_figure(panel: Panel, theme: Theme) -> Figure:
+    """One panel as a picture of its own."""
+    with styled(theme):
+        from matplotlib.figure import Figure
+
+        picture = Figure(figsize=(panel.width, panel.height), layout="constrained")
+        panel.draw(picture.add_subplot(), theme)
+        legend(picture)
+    return picture

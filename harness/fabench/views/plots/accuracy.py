@@ -1,0 +1,60 @@
+"""The accuracy league: every row's largest rho and RMSE, a line a backend, the best on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fabench.views.outcomes import Outcome
+from fabench.views.plots.panel import Panel, lines
+from fabench.views.plots.style import Theme, colour, indices
+from fabench.views.values import VALUES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEAST = 1e-12
+"""An error of 0 is drawn here: a logarithmic axis has no 0."""
+
+
+def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
+    """One panel for rho, one for RMSE; none of a number that no row has."""
+    names = indices(list(lines(outcomes)))
+    found = []
+    for name, title in (("rho", "largest rho: at most 1 is right"), ("rmse", "RMSE against float64")):
+        league = _league(outcomes, name)
+        if league:
+            height = 1.1 + 0.3 * len(league)
+            draw = partial(_draw, title=title, league=league, names=names, limit=1.0 if name == "rho" else None)
+            found.append(Panel(title, draw, height=max(2.2, height)))
+    return found
+
+
+def _league(outcomes: Sequence[Outcome], name: str) -> dict[str, list[float]]:
+    """Label -> the numbers of its rows, the smallest worst first."""
+    found = {
+        label: [max(value, LEAST) for o in group if (value := VALUES[name].of(o)) is not None]
+        for label, group in lines(outcomes).items()
+    }
+    return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: max(item[1])))
+
+
+def _draw(
+    axes: Axes, theme: Theme, *, title: str, league: dict[str, list[float]], names: dict[str, int], limit: float | None
+) -> None:
+    for place, (label, values) in enumerate(league.items()):
+        worst = max(values)
+        axes.plot(values, [place] * len(values), linestyle="none", marker="|", color=colour(names[label]), alpha=0.7)
+        axes.plot([worst], [place], marker="o", color=colour(names[label]))
+        axes.annotate(
+            f"{worst:.2g}", (worst, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=7
+        )
+    axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_yticks(range(len(league)), list(league))
+    axes.set_ylim(len(league) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_title(title)
+    if limit is not None:
+        axes.axvline(limit, color=theme.ink, linewidth=1, linestyle="--")

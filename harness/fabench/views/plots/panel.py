@@ -1,0 +1,60 @@
+"""What a plot is made of: panels, and the outcomes split by what a panel holds constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fabench.views.axes import Key, common_text, key_of, shape_of, sort_key, varies
+from fabench.views.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fabench.views.plots.style import Theme
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes: its title, its size in inches and how it is drawn."""
+
+    title: str
+    draw: Callable[[Axes, Theme], None]
+    width: float = 5.6
+    height: float = 3.8
+
+
+def length_axis(outcomes: Sequence[Outcome]) -> str:
+    """The axis to plot against: N, or whichever of Nq and Nk varies."""
+    if all(outcome.case.Nq == outcome.case.Nk for outcome in outcomes):
+        return "N"
+    return "Nk" if varies("Nk", outcomes) or not varies("Nq", outcomes) else "Nq"
+
+
+def length(outcome: Outcome, axis: str) -> int:
+    """The outcome's place on a length axis."""
+    return outcome.case.Nq if axis in ("N", "Nq") else outcome.case.Nk
+
+
+def facets(outcomes: Sequence[Outcome], axis: str) -> list[tuple[str, list[Outcome]]]:
+    """(title, outcomes) for each setting of what varies besides the length, device and file first."""
+    names = [name for name in ("device",) if varies(name, outcomes)]
+    names += [name for name in shape_of(outcomes).varying if name != axis]
+    groups: dict[Key, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key_of(outcome, names), []).append(outcome)
+    return [
+        (", ".join(filter(None, (common_text(name, group[0]) for name in names))) or "all rows", group)
+        for _, group in sorted(groups.items(), key=lambda item: sort_key(item[0]))
+    ]
+
+
+def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The outcomes of each line of a panel by its label: the backend, with the file where two hold the same row."""
+    twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        label = f"{outcome.backend} ({outcome.file})" if twice and outcome.published is None else outcome.backend
+        found.setdefault(label, []).append(outcome)
+    return found

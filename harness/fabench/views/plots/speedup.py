@@ -1,0 +1,86 @@
+"""Speed-up over the baseline as a heat map: problems down, backends across, words where there is no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fabench.views.axes import axis_text, key_of, shape_of, sort_key, varies
+from fabench.views.outcomes import Outcome
+from fabench.views.plots.panel import Panel
+from fabench.views.plots.style import Theme, length_text
+from fabench.views.values import VALUES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.patches import Rectangle
+
+SPREAD = 4.0
+"""Speed-ups of this and of its inverse have the deepest colours."""
+
+
+def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
+    """A panel for each device and file in which some backend is compared with a baseline."""
+    ours = [outcome for outcome in outcomes if outcome.published is None]
+    places = dict.fromkeys((outcome.device, outcome.file) for outcome in ours)
+    found = []
+    for device, file in places:
+        group = [outcome for outcome in ours if (outcome.device, outcome.file) == (device, file)]
+        if not any(VALUES["speedup"].of(outcome) for outcome in group):
+            continue
+        baseline = next(o.baseline.backend for o in group if o.baseline)
+        parts = [device] if varies("device", ours) else []
+        parts += [file] if len(places) > len({device for device, _ in places}) else []
+        title = ", ".join([*parts, f"over {baseline}"])
+        rows = list(dict.fromkeys(outcome.case for outcome in group))
+        columns = list(dict.fromkeys(outcome.backend for outcome in group))
+        draw = partial(_draw, title=title, outcomes=group, columns=columns)
+        found.append(Panel(title, draw, width=2.2 + 0.85 * len(columns), height=1.5 + 0.24 * len(rows)))
+    return found
+
+
+def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], columns: list[str]) -> None:
+    from matplotlib import colormaps
+
+    names = shape_of(outcomes).varying
+    keys = sorted({key_of(outcome, names) for outcome in outcomes}, key=sort_key)
+    cells = {(key_of(outcome, names), outcome.backend): outcome for outcome in outcomes}
+    shades = colormaps["RdBu"]
+    for y, key in enumerate(keys):
+        for x, backend in enumerate(columns):
+            outcome = cells.get((key, backend))
+            value = VALUES["speedup"].of(outcome) if outcome else None
+            if value:
+                shade = 0.5 + 0.4 * max(-1.0, min(1.0, math.log(value) / math.log(SPREAD)))
+                axes.add_patch(_square(x, y, shades(shade)))
+                ink = "#111111" if 0.2 < shade < 0.8 else "#ffffff"
+                axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink)
+            else:
+                text = "" if outcome is None else outcome.status if outcome.status != "ok" else "-"
+                axes.text(x, y, text.replace("_", "\n"), ha="center", va="center", fontsize=5.5, color=theme.faint)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(len(keys) - 0.5, -0.5)
+    axes.set_xticks(range(len(columns)), columns, rotation=35, ha="right")
+    axes.set_yticks(range(len(keys)), [_row_text(names, key) for key in keys])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.set_title(title)
+
+
+def _square(x: int, y: int, shade: tuple[float, float, float, float]) -> Rectangle:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="none")
+
+
+def _row_text(names: Sequence[str], key: Sequence[object]) -> str:
+    words = []
+    for name, value in zip(names, key, strict=True):
+        if name == "causal":
+            words.append("causal" if value else "full")
+        else:
+            text = length_text(value) if name in ("N", "Nq", "Nk") and isinstance(value, int) else axis_text(value)
+            words.append(text if name in ("direction", "dtype") else f"{name} {text}")
+    return " ".join(words) or "all"

@@ -1,0 +1,99 @@
+"""How plots look: colours that tell backends apart for everyone, light and dark, ticks in the papers' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours that depend on the page."""
+
+    ink: str
+    """Text and axes."""
+    faint: str
+    """Grid, guides and notes."""
+    paper: str
+
+
+LIGHT = Theme("#1f2328", "#8c959f", "#ffffff")
+DARK = Theme("#e6edf3", "#7d8590", "#0d1117")
+THEMES = {"light": LIGHT, "dark": DARK}
+
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a63d2", "#a0522d", "#5f9e3f", "#e07b91",
+)  # fmt: skip
+"""The palette of Okabe and Ito (2008), its yellow darkened for white paper, then four more of like weight."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
+
+
+def colour(index: int) -> str:
+    """The colour of the index-th backend."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def marker(index: int) -> str:
+    """Its marker: with the colour it stays unlike the others for more backends than there are colours."""
+    return MARKERS[index % len(MARKERS)]
+
+
+@contextmanager
+def styled(theme: Theme) -> Iterator[None]:
+    """matplotlib's settings for the theme, inside the block only."""
+    import matplotlib as mpl
+
+    settings: dict[Any, Any] = {
+        "figure.facecolor": theme.paper, "axes.facecolor": theme.paper, "savefig.facecolor": theme.paper,
+        "text.color": theme.ink, "axes.labelcolor": theme.ink, "axes.edgecolor": theme.faint, "xtick.color": theme.ink,
+        "ytick.color": theme.ink, "grid.color": theme.faint, "grid.alpha": 0.35, "grid.linewidth": 0.6,
+        "axes.grid": True,
+        "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9,
+        "axes.titlesize": 10, "legend.fontsize": 8, "legend.frameon": False, "figure.titlesize": 12,
+        "svg.fonttype": "none", "svg.hashsalt": "fabench", "font.family": "DejaVu Sans", "lines.linewidth": 1.5,
+        "lines.markersize": 4.5,
+    }  # fmt: skip
+    with mpl.rc_context(settings):
+        yield
+
+
+def length_text(length: float) -> str:
+    """512, 1k, 16k, 1500."""
+    whole = round(length)
+    return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
+
+
+def length_ticks(axes: Axes, lengths: Iterable[int], name: str) -> None:
+    """A logarithmic length axis, a tick at each length that is there (every other one where they would touch)."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    ticks = sorted(set(lengths))
+    step = 1 + len(ticks) // 12
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks[::step]))
+    axes.xaxis.set_major_formatter(FixedFormatter([length_text(tick) for tick in ticks[::step]]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(name)
+
+
+def legend(figure: Figure) -> None:
+    """One legend under all panels of a picture: a label that several panels have stands there once."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        width = figure.get_figwidth()
+        columns = max(2, min(len(found), int(width / 1.7)))
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, handlelength=1.8)
+
+
+def indices(names: Sequence[str]) -> dict[str, int]:
+    """Name -> its index in order of first appearance: the same backend has the same colour in every panel."""
+    return {name: index for index, name in enumerate(dict.fromkeys(names))}

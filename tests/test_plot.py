@@ -1,0 +1,217 @@
+"""`fabench plot`: what the panels hold is what the rows say, and pictures are written as asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from matplotlib.axes import Axes
+
+import resultfiles as make
+from fabench.cli import main
+from fabench.records import Memory, Row
+from fabench.resultfile import read
+from fabench.views.outcomes import Outcome, gather
+from fabench.views.plots import KINDS, figure, panel_figure
+from fabench.views.plots.roofs import measured_copy, measured_gemm
+from fabench.views.plots.style import LIGHT, THEMES, colour, length_text, marker
+from show_files import sweep
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return sweep(tmp_path / "sweep.jsonl")
+
+
+def outcomes(path: Path) -> list[Outcome]:
+    return gather([read(path)])
+
+
+def built(tmp_path: Path, rows: list[Row]) -> list[Outcome]:
+    return outcomes(make.build(tmp_path / "run.jsonl", rows))
+
+
+def panels(kind: str, found: list[Outcome]) -> dict[str, Axes]:
+    """The panels of a kind by title, drawn."""
+    return {p.title: panel_figure(p, LIGHT).axes[0] for p in KINDS[kind].panels(found)}
+
+
+def line(axes: Axes, label: str) -> Any:
+    """The points of the line of that label (of an error bar's, its middle)."""
+    for container in axes.containers:
+        if container.get_label() == label:
+            return _points(container[0])
+    return _points(next(drawn for drawn in axes.lines if drawn.get_label() == label))
+
+
+def _points(drawn: Any) -> Any:
+    x, y = drawn.get_data()
+    return list(map(float, x)), list(map(float, y))
+
+
+def plot(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["plot", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_tflops_has_a_panel_a_mask_and_a_line_a_backend(path: Path) -> None:
+    drawn = panels("tflops", outcomes(path))
+
+    assert list(drawn) == ["not causal", "causal"]
+    assert line(drawn["not causal"], "sdpa-flash") == ([1024, 4096, 16384], pytest.approx([400, 400, 400]))
+    assert line(drawn["not causal"], "naive") == ([1024, 4096], pytest.approx([80, 80]))
+    assert "mine_v1" not in [c.get_label() for c in drawn["causal"].containers]
+    assert [tick.get_text() for tick in drawn["causal"].get_xticklabels()] == ["1k", "4k", "16k"]
+
+
+def test_a_backend_without_a_speed_is_a_cross_at_the_foot(path: Path) -> None:
+    crosses = [
+        _points(drawn) for drawn in panels("tflops", outcomes(path))["causal"].lines if drawn.get_marker() == "x"
+    ]
+
+    assert ([1024, 4096, 16384], [0, 0, 0]) in crosses  # mine_v1 is wrong there
+    assert ([16384], [0]) in crosses  # naive does not fit
+
+
+def test_error_bars_are_the_interval_of_the_median(tmp_path: Path) -> None:
+    """1 ms with an interval of 0.9 to 1.25 ms: the speed reaches from x/1.25 to x/0.9."""
+    case = make.case(4096)
+    row = make.row(case, quantiles={**make.quantiles(1e6), "ci_low": 0.9e6, "ci_high": 1.25e6})
+    (axes,) = panels("tflops", built(tmp_path, [row])).values()
+
+    assert row.cost is not None
+    speed = row.cost.flops / 1e-3 / 1e12
+    (bars,) = axes.containers[0][2]
+    low, high = sorted(point[1] for point in bars.get_segments()[0])
+    assert (low, high) == (pytest.approx(speed / 1.25), pytest.approx(speed / 0.9))
+
+
+def test_published_lines_are_dashed_and_hollow(tmp_path: Path) -> None:
+    from fabench.views.outcomes import beside
+    from fabench.views.published import find
+
+    case = make.case(4096, batch=4, dtype="fp16")
+    ours = built(tmp_path, [make.row(case, "flash-attn-3")])
+    found = ours + beside(ours, gather([read(find("fa3_h100"))]))
+    (axes,) = panels("tflops", found).values()
+
+    theirs = next(c for c in axes.containers if c.get_label() == "FA3 [fa3_h100]")[0]
+    assert (theirs.get_linestyle(), theirs.get_markerfacecolor()) == ("--", "none")
+    assert _points(theirs) == ([4096], [pytest.approx(638, rel=1e-3)])
+
+
+def test_roofs_follow_from_the_rows(path: Path) -> None:
+    found = outcomes(path)
+
+    assert measured_gemm(found) == pytest.approx(make.GEMM_FLOPS)
+    assert measured_copy(found) == pytest.approx(make.COPY_BANDWIDTH)
+
+
+def test_the_roofline_bends_at_the_ridge_and_holds_every_row_with_a_speed(path: Path) -> None:
+    (axes,) = panels("roofline", outcomes(path)).values()
+
+    x, y = line(axes, "datasheet roof")
+    assert x[1] == pytest.approx(make.PEAK_FLOPS / 4.8e12)
+    assert y[1:] == pytest.approx([989, 989])
+    x, y = line(axes, "sdpa-flash")
+    assert len(x) == 6
+    assert max(y) < 989
+
+
+def test_dtypes_have_a_roof_of_their_own(tmp_path: Path) -> None:
+    rows = [make.row(make.case(dtype=dtype)) for dtype in ("bf16", "fp32")]
+
+    assert list(panels("roofline", built(tmp_path, rows))) == ["bf16", "fp32"]
+
+
+def test_memory_has_the_guides_of_slope_1_and_2(tmp_path: Path) -> None:
+    rows = [
+        make.row(make.case(N, batch=1, heads=1), name, memory=Memory(peak_bytes=2**10 * N**power // 1024**power))
+        for N in (1024, 2048, 4096)
+        for name, power in (("flash", 1), ("standard", 2))
+    ]
+    (axes,) = panels("memory", built(tmp_path, rows)).values()
+
+    assert line(axes, "standard") == ([1024, 2048, 4096], [2**10, 2**12, 2**14])
+    guides = [_points(drawn) for drawn in axes.lines if drawn.get_linestyle() == ":"]
+    assert guides == [([1024, 4096], [2**10, 2**12]), ([1024, 4096], [2**10, 2**14])]
+
+
+def test_memory_of_other_batches_is_compared_by_batch_and_head(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N, batch=8192 // N), memory=Memory(peak_bytes=2**20)) for N in (1024, 8192)]
+    (axes,) = panels("memory", built(tmp_path, rows)).values()
+
+    assert line(axes, "sdpa-flash")[1] == [2**20 / (8 * 16), 2**20 / 16]
+
+
+def test_the_league_is_led_by_the_smallest_worst_error_and_keeps_the_wrong(path: Path) -> None:
+    drawn = panels("accuracy", outcomes(path))
+
+    axes = drawn["largest rho: at most 1 is right"]
+    names = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert names[-1] == "mine_v1"
+    assert "37" in [text.get_text() for text in axes.texts]
+    assert "xformers" not in names
+
+
+def test_the_heat_map_has_numbers_and_statuses(path: Path) -> None:
+    (axes,) = panels("speedup", outcomes(path)).values()
+
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("1.00") == 6
+    assert texts.count("1.43") == 6
+    assert texts.count("predicted\noom") == 2
+    assert texts.count("wrong\nresult") == 3
+    assert [tick.get_text() for tick in axes.get_yticklabels()][:2] == ["full N 1k", "full N 4k"]
+
+
+def test_nothing_to_plot_is_no_picture(tmp_path: Path) -> None:
+    found = built(tmp_path, [make.row(make.case(), status="unavailable", detail="not here")])
+
+    assert [figure(kind, found, LIGHT) for kind in KINDS.values()] == [None] * len(KINDS)
+    assert "the files hold nothing to plot" in plot(tmp_path / "run.jsonl", "-o", tmp_path / "plots", code=2)
+
+
+def test_every_backend_looks_unlike_every_other() -> None:
+    assert len({(colour(i), marker(i)) for i in range(40)}) == 40
+
+
+@pytest.mark.parametrize(("length", "text"), [(512, "512"), (1024, "1k"), (131072, "128k"), (1500, "1500"), (1, "1")])
+def test_lengths_are_written_as_in_the_papers(length: int, text: str) -> None:
+    assert length_text(length) == text
+
+
+def test_a_folder_gets_a_png_and_an_svg_of_each_kind(path: Path, tmp_path: Path) -> None:
+    text = plot(path, "-o", tmp_path / "plots")
+
+    written = sorted(file.name for file in (tmp_path / "plots").iterdir())
+    assert written == sorted(f"{kind}{suffix}" for kind in KINDS for suffix in (".png", ".svg"))
+    assert text.count(str(tmp_path / "plots")) == len(written)
+    assert (tmp_path / "plots" / "tflops.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("theme", sorted(THEMES))
+def test_one_file_is_one_kind_and_the_same_rows_give_the_same_bytes(path: Path, tmp_path: Path, theme: str) -> None:
+    for name in ("a.svg", "b.svg"):
+        plot(path, "--kind", "tflops", "-o", tmp_path / name, "--theme", theme)
+
+    text = (tmp_path / "a.svg").read_text()
+    assert "<svg" in text
+    assert THEMES[theme].ink in text
+    assert text == (tmp_path / "b.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--kind", "tflop"], "unknown plot 'tflop'; did you mean 'tflops'?"),
+        (["--kind", "pie"], "unknown plot 'pie'; known: tflops, roofline, memory, accuracy, speedup"),
+        (["-o", "all.png"], "'--out' must be a folder for 5 kinds of plot, got 'all.png'; add --kind for one"),
+        (["--against", "nothing"], "'nothing' must be a result file or a shipped set"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence_and_exit_code_2(path: Path, options: list[str], sentence: str) -> None:
+    assert sentence in plot(path, *options, code=2)
