@@ -126,7 +126,12 @@ def test_the_parent_imports_no_torch() -> None:
 
 
 def test_only_variables_that_change_kernels_are_recorded() -> None:
-    kept = {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1", "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "2"}
+    kept = {
+        "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",
+        "TRITON_INTERPRET": "1",
+        "OMP_NUM_THREADS": "2",
+        "TORCHINDUCTOR_FREEZING": "1",
+    }
     left_out = {
         "TRITON_CACHE_DIR": "/x",
         "HOME": "/y",

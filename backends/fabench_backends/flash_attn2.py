@@ -1,4 +1,4 @@
-"""flash-attn 2.x, the library of FlashAttention-2 (Dao 2023): `flash_attn.flash_attn_func`.
+"""flash-attn 2.x, the library of FlashAttention-2 (Dao 2023): `flash_attn_func`.
 
 Layout batch, N, heads, d: our tensors go in as transposed views. Causal masks and windows are aligned bottom-right, and
 windows are (left, right), inclusive, -1 for unlimited, as ours are.
@@ -24,7 +24,8 @@ class FlashAttention2(Backend):
     facts = Facts(
         name="flash-attn",
         summary="FlashAttention-2, the library",
-        module="flash_attn",
+        # Not `flash_attn`: with flash-attn-4 alone that is an empty namespace, which imports.
+        module="flash_attn.flash_attn_interface",
         install="pip install flash-attn --no-build-isolation",
         devices=("cuda",),
         min_capability=(8, 0),
@@ -48,7 +49,7 @@ class FlashAttention2(Backend):
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
         """Bind the arguments."""
-        from flash_attn import flash_attn_func
+        from flash_attn.flash_attn_interface import flash_attn_func
 
         options: dict[str, Any] = {
             "softmax_scale": case.scale,

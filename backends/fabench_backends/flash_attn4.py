@@ -46,6 +46,14 @@ class FlashAttention4(Backend):
         kernels=("FlashAttention(Forward|Backward)", "flash_(fwd|bwd)", "kernel_cutlass"),
     )
 
+    def unavailable(self, device: Device) -> str | None:
+        """Besides the usual reasons: the flash_attn/cute that is here may be the old one that flash-attn brings."""
+        if why := super().unavailable(device):
+            return why
+        if "flash-attn-4" not in self.versions():
+            return f"flash_attn.cute here is not of flash-attn-4; install it with `{self.facts.install}`"
+        return None
+
     def versions(self) -> dict[str, str]:
         """The distributions whose versions must fit one another."""
         from importlib import metadata

@@ -72,7 +72,7 @@ class Flex(Backend):
         import torch
         from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
-        limit_recompiles()
+        configure_compiler()
         options: dict[str, Any] = {
             "score_mod": soft_capped(case.softcap) if case.softcap else None,
             "block_mask": block_mask(case.mask, device.torch_name),
@@ -98,12 +98,17 @@ class Flex(Backend):
         return Prepared(call)
 
 
-def limit_recompiles() -> None:
-    """Raise the limits past which Dynamo gives up compiling; with `fullgraph` it would then raise."""
+def configure_compiler() -> None:
+    """Raise the limits past which Dynamo gives up compiling, and keep what the forward pass saved.
+
+    A backward pass that may reuse saved tensors as scratch refuses to run twice on one graph, which timing it does.
+    """
     from torch._dynamo import config
+    from torch._functorch import config as autograd
 
     for name in ("recompile_limit", "accumulated_recompile_limit"):
         setattr(config, name, max(RECOMPILE_LIMIT, getattr(config, name)))
+    autograd.donated_buffer = False
 
 
 def soft_capped(cap: float) -> Any:

@@ -29,6 +29,7 @@ KERNEL_VARIABLES = (
     "OMP",
     "PYTORCH",
     "TORCH",
+    "TORCHINDUCTOR",
     "TRITON",
 )
 """Environment variables whose name is one of these, or one of these and an underscore, change what runs."""

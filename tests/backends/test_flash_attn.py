@@ -65,7 +65,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         )
         return O, LSE if return_lse else None
 
-    fake_libraries.install(monkeypatch, "flash_attn", flash_attn_func=flash_attn_2, __version__="2.8.3")
+    fake_libraries.install(monkeypatch, "flash_attn.flash_attn_interface", flash_attn_func=flash_attn_2)
     fake_libraries.install(monkeypatch, "flash_attn.cute", flash_attn_func=flash_attn_4)
     fake_libraries.install(monkeypatch, "flash_attn_interface", flash_attn_func=flash_attn_3)
     return seen
@@ -144,7 +144,7 @@ def test_a_build_without_a_head_dim_refuses_by_raising_not_by_its_facts(monkeypa
     def trimmed(q, k, v, **options):
         raise ValueError("this build has head dims 64, 128 and 256, got 96")
 
-    fake_libraries.install(monkeypatch, "flash_attn", flash_attn_func=trimmed)
+    fake_libraries.install(monkeypatch, "flash_attn.flash_attn_interface", flash_attn_func=trimmed)
     case = replace(SHAPE, dtype="bf16", d=96, dv=96)
     assert FLASH_ATTN.reasons(case, H100) == []
     with pytest.raises(ValueError, match="head dims 64, 128 and 256"):
@@ -207,6 +207,21 @@ def test_a_library_that_is_not_there_says_what_to_install(backend: Backend) -> N
     assert reason is not None
     assert re.match(r"cannot import .*: ModuleNotFoundError: No module named .*; install it with `pip install ", reason)
     assert backend.unavailable(CPU) == "device cpu, takes cuda"
+
+
+def test_flash_attn_4_alone_does_not_make_flash_attn_2_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = fake_libraries.install(monkeypatch, "flash_attn")
+    namespace.__path__ = []
+    reason = FLASH_ATTN.unavailable(H200)
+    assert reason is not None
+    assert "cannot import flash_attn.flash_attn_interface" in reason
+
+
+def test_the_old_cute_folder_of_flash_attn_2_is_not_flash_attn_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_libraries.install(monkeypatch, "flash_attn.cute")
+    assert FLASH_ATTN_4.unavailable(H200) == (
+        "flash_attn.cute here is not of flash-attn-4; install it with `pip install 'fabench[fa4]'`"
+    )
 
 
 def test_flash_attn_4_compiles_in_prepare(calls: list[dict[str, Any]]) -> None:

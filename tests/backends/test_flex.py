@@ -114,10 +114,11 @@ def test_a_warning_of_the_unfused_path_is_an_error() -> None:
             flex_attention(q, q, q)
 
 
-def test_the_recompile_limits_are_raised() -> None:
+def test_the_recompile_limits_are_raised_and_the_backward_pass_can_be_repeated() -> None:
     from torch._dynamo import config
 
-    flex.limit_recompiles()
+    flex.configure_compiler()
+    assert not torch._functorch.config.donated_buffer
     assert config.recompile_limit >= flex.RECOMPILE_LIMIT
     assert config.accumulated_recompile_limit >= flex.RECOMPILE_LIMIT
 
