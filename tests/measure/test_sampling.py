@@ -243,13 +243,43 @@ def test_one_late_return_of_a_sync_is_not_taken_for_another_stream() -> None:
     def late_once() -> None:
         plain()
         syncs[0] += 1
-        if syncs[0] in (4, 25, 26):
+        if syncs[0] % 7 == 0:
             engine.host += 2 * MS
 
     engine.synchronize = late_once  # type: ignore[method-assign]
     [out] = run(engine, {"a": Kernel(1 * MS)}).values()
 
     assert out.error is None
+
+
+def test_a_slow_sync_of_the_host_is_not_work_on_another_stream() -> None:
+    engine = FakeEngine()
+    plain = engine.synchronize
+
+    def slow() -> None:
+        plain()
+        engine.host += 120 * US
+
+    engine.synchronize = slow  # type: ignore[method-assign]
+    out = run(engine, {"honest": Kernel(20 * US), "cheat": Kernel(20 * US, side=200 * US)})
+
+    assert out["honest"].error is None
+    assert (out["cheat"].error or "").startswith("other stream")
+
+
+def test_one_hiccup_of_the_host_does_not_lengthen_every_later_spin() -> None:
+    engine, calls = FakeEngine(), [0]
+
+    def launch(index: int) -> None:
+        calls[0] += 1
+        engine.kernel(Kernel(1 * MS, host=3 * MS if calls[0] in (5, 15) else 20 * US))
+
+    [out] = measure(
+        [Candidate("a", launch, 2)], method_for("burst", GPU, "normal"), Limits(), engine, lambda *_: None
+    ).values()
+
+    assert out.t_host_ns == pytest.approx(20 * US, rel=0.2)
+    assert "host_sync" not in out.flags
 
 
 def test_a_window_waits_until_the_canary_has_recovered() -> None:
@@ -424,6 +454,25 @@ def test_on_a_cpu_there_is_no_flush_spin_canary_or_idle_time_and_samples_loop_fo
     assert {entry[0] for entry in engine.journal} == {"a", "record", "wait"}
     assert out.t_host_ns is None
     assert (out.n, out.stop_reason) == (30, "ci")
+
+
+def test_a_window_on_a_cpu_opens_with_an_untimed_span_that_warms_the_caches() -> None:
+    engine = FakeEngine(asynchronous=False, gate_dtype=None)
+    last = [""]
+
+    def launcher(name: str) -> Callable[[int], None]:
+        def launch(index: int) -> None:
+            cold = last[0] != name
+            last[0] = name
+            engine.kernel(Kernel(4 * MS if cold else 2 * MS, host=0.0))
+
+        return launch
+
+    candidates = [Candidate(name, launcher(name), 2) for name in "ab"]
+    out = measure(candidates, method_for("cpu", CPU, "normal"), Limits(), engine, lambda *_: None)
+
+    for measurement in out.values():
+        assert measurement.samples_ns == [pytest.approx(2 * MS, rel=1e-3)] * 30
 
 
 def test_a_coarse_timer_asks_for_longer_samples_on_a_cpu() -> None:

@@ -23,6 +23,8 @@ class ColdState:
     """One span of the canary that opens a window."""
     gate_ns: float | None = None
     """The canary's cold time; None until it was calibrated."""
+    sync_ns: float | None = None
+    """What a device-wide sync costs the host when there is nothing to wait for; None until it was measured."""
     rest_until_ns: int = 0
     """Host time before which the device must be left idle."""
 

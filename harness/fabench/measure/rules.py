@@ -66,6 +66,9 @@ class Rules:
     gated: bool = False
     """A canary opens every window, and the window waits until the card has recovered."""
     spin: bool = False
+    """The device is held before every timed span until the host has queued it."""
+    primed: bool = False
+    """An untimed span opens each window: the caches are to be warm, and another candidate has just used them."""
     warmup_tolerance: float = 0.005
     warmup_cap_s: float = 3.0
     settle_s: float = 0.0
@@ -91,7 +94,7 @@ RULES: dict[Regime, Rules] = {
     ),
     "sustained": Rules(span_ns=1e6, window_ns=100e6, settle_s=3.0),
     # A CPU shares its caches and its cores with the system: agreement within 0.5 % would never come.
-    "cpu": Rules(span_ns=100e3, warmup_tolerance=0.05, warmup_cap_s=0.5, unstable_half_width=0.05),
+    "cpu": Rules(span_ns=100e3, primed=True, warmup_tolerance=0.05, warmup_cap_s=0.5, unstable_half_width=0.05),
 }
 """The rules of each regime."""
 

@@ -31,7 +31,7 @@ from fabench.measure.rules import (
 )
 from fabench.measure.stopping import Limits, checkpoints, next_checkpoint, relative_half_width, stop
 from fabench.measure.track import Candidate, Measurement, Track, first_line
-from fabench.measure.window import Window, Windows, is_stray
+from fabench.measure.window import Window, Windows, is_stray, late_ns
 from fabench.records import Method
 
 OnWindow = Callable[[str, list[float]], None]
@@ -152,11 +152,8 @@ class Burst:
         return True
 
     def _is_stray(self, start: object, end: object) -> bool:
-        engine = self.engine
-        engine.wait(end)
-        waited = engine.now_ns()
-        engine.synchronize()
-        return is_stray(engine.now_ns() - waited, engine.elapsed_ns(start, end))
+        late = late_ns(self.engine, end)
+        return is_stray(late, self.engine.elapsed_ns(start, end))
 
     def _is_other_stream(self, track: Track, seen: int) -> bool:
         """Look again at a call after which the device was busy, without a spin that could hide it; fail the track."""
@@ -216,9 +213,9 @@ class Burst:
         """One window of at most `most` spans, opened and closed by the pace."""
         engine, out = self.engine, track.out
         opening = self.pace.open()
-        rested = (self._last or track).out  # idle time belongs to the window that owed it
-        rested.idle_s += opening.rest_ns / 1e9
-        rested.wall_s += opening.rest_ns / 1e9
+        rested = (self._last or track).out  # idle time belongs to the window that made it needed
+        rested.idle_s += (opening.rest_ns + opening.wait_ns) / 1e9
+        rested.wall_s += (opening.rest_ns + opening.wait_ns) / 1e9
         self._last = track
         opened = engine.now_ns()
         track.candidate.enter()
@@ -230,13 +227,14 @@ class Burst:
         span = track.per_span_ns or track.t_ns * track.K + spin
         count = max(1, int((self.rules.window_ns - opening.gate_ns) / max(span, 1.0)))
         count = 1 if track.is_long else min(count, most)
+        if self.rules.primed and not track.is_long:
+            track.span()
         window = self.windows.run(call, count, track.K, flush=self.rules.flush, spin_ns=spin, by_wall=track.by_wall)
         track.per_span_ns = window.busy_ns / count
         owed = self.pace.close(window.busy_ns + opening.gate_ns, long_call=track.is_long)
         track.idle_ns = owed if self.rules.duty < 1 else None
         out.device_s += (window.busy_ns + opening.gate_ns) / 1e9
-        out.idle_s += opening.wait_ns / 1e9
-        out.wall_s += (engine.now_ns() - opened + opening.wait_ns + opening.gate_ns) / 1e9
+        out.wall_s += (engine.now_ns() - opened + opening.gate_ns) / 1e9
         out.spans_s.append((opened / 1e9, engine.now_ns() / 1e9))
         return window
 
@@ -247,7 +245,8 @@ class Burst:
         if self._mend_leak(track, window):
             return False
         if self.engine.asynchronous:
-            track.t_host_ns = percentile95(window.host_ns) / self._launches(track)
+            track.hosts_ns.append(percentile95(window.host_ns) / self._launches(track))
+            track.t_host_ns = min(track.hosts_ns[-WARMUP_WINDOWS:])  # one hiccup of the host must not last
         track.t_ns = median(window.samples_ns)
         track.medians.append(track.t_ns)
         if track.replay is None:
@@ -271,7 +270,7 @@ class Burst:
         if track.leak_retries > LEAK_RETRIES:
             track.by_wall = True
             track.out.flags.add("host_sync")
-        track.medians, track.per_span_ns = [], 0.0
+        track.medians, track.hosts_ns, track.per_span_ns = [], [], 0.0
         return True
 
     def _sample(self, track: Track) -> bool:

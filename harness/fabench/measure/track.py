@@ -73,6 +73,8 @@ class Track:
         """Device time of one span with its flush and spin, as seen in the last window."""
         self.medians: list[float] = []
         """Medians of the warm-up windows with the present K."""
+        self.hosts_ns: list[float] = []
+        """Host time of one call (p95) in each of them."""
         self.leaked = 0
         """Timed spans so far that were not queued in time."""
         self.idle_ns: float | None = None

@@ -32,6 +32,8 @@ class Windows:
         self.engine = engine
         self._pairs: list[tuple[Any, Any]] = []
         self._begin = engine.event()
+        if engine.asynchronous and engine.cold.sync_ns is None:
+            engine.cold.sync_ns = sync_cost_ns(engine)
 
     def run(
         self, call: Callable[[int], None], count: int, K: int, *, flush: bool, spin_ns: float, by_wall: bool = False
@@ -61,10 +63,7 @@ class Windows:
             if engine.asynchronous and engine.done(start):
                 window.leaked += 1
         last = pairs[-1][1]
-        engine.wait(last)
-        waited = engine.now_ns()
-        engine.synchronize()
-        late = engine.now_ns() - waited
+        late = late_ns(engine, last)
         window.samples_ns = [engine.elapsed_ns(start, end) / K for start, end in pairs]
         window.busy_ns = engine.elapsed_ns(self._begin, last)
         window.stray = is_stray(late, window.samples_ns[-1] * K)
@@ -85,6 +84,27 @@ class Windows:
             window.host_ns.append(end - start)
             window.busy_ns += end - opened
         return window
+
+
+def late_ns(engine: Engine, end: Any) -> float:
+    """Wait for `end`, then for the whole device: how much longer that takes than a sync with nothing to wait for."""
+    engine.wait(end)
+    waited = engine.now_ns()
+    engine.synchronize()
+    return engine.now_ns() - waited - (engine.cold.sync_ns or 0.0)
+
+
+def sync_cost_ns(engine: Engine, tries: int = 5) -> float:
+    """Host time of a device-wide sync right after an event was passed and nothing is left to do."""
+    event, costs = engine.event(), list[int]()
+    for _ in range(tries):
+        engine.spin(1e3)
+        engine.record(event)
+        engine.wait(event)
+        waited = engine.now_ns()
+        engine.synchronize()
+        costs.append(engine.now_ns() - waited)
+    return float(sorted(costs)[tries // 2])
 
 
 def is_stray(late_ns: float, span_ns: float) -> bool:

@@ -1,0 +1,134 @@
+"""docs/measurement.md: its figures are those of the committed proof, and its rules those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+from fabench.measure.rules import GATE_GIVE_UP_S, GATE_TOLERANCE, RULES
+from fabench.measure.stopping import CHECKPOINTS, Limits
+from fabench.names import StopReason
+
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "measurement.md"
+PROOF = ROOT / "results" / "nvidia-h200" / "measure_proof.json"
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("proof_figures", ROOT / "tests" / "gpu" / "proof_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def proof(**parts: Any) -> dict[str, Any]:
+    return {"device": "NVIDIA X", "torch": "2.11", "wall_s": 200.0, "skipped": [], "errors": {}, **parts}
+
+
+@pytest.mark.skipif(not PROOF.exists(), reason="no proof has been measured yet: results/nvidia-h200/measure_proof.json")
+def test_the_guide_shows_the_figures_of_the_committed_proof(figures: ModuleType) -> None:
+    guide = GUIDE.read_text()
+
+    assert figures.fill(guide, json.loads(PROOF.read_text())) == guide
+
+
+def test_every_figure_has_its_block_in_the_guide_and_every_block_its_figure(figures: ModuleType) -> None:
+    blocks = [name for _, name, _ in figures.BLOCK.findall(GUIDE.read_text())]
+
+    assert sorted(blocks) == sorted(figures.FIGURES)
+
+
+def test_filling_replaces_only_what_is_between_the_marks_and_twice_is_once(figures: ModuleType) -> None:
+    guide = "before\n<!-- figures: where -->\nold\n<!-- end -->\nafter\n"
+    measured = proof(power_limit_w=700.0, driver="580", skipped=["idle"], errors={"spin": "no"})
+    filled = figures.fill(guide, measured)
+
+    assert filled == (
+        "before\n<!-- figures: where -->\n"
+        "NVIDIA X, 700 W, driver 580, torch 2.11, in 200 s of device time. Left out: idle; spin (no).\n"
+        "<!-- end -->\nafter\n"
+    )
+    assert (
+        figures.fill(filled, proof(power_limit_w=700.0, driver="580", skipped=["idle"], errors={"spin": "no"}))
+        == filled
+    )
+
+
+def test_a_part_that_was_not_measured_says_so(figures: ModuleType) -> None:
+    for name, figure in figures.FIGURES.items():
+        if name != "where":
+            assert figure(proof()) == figures.MISSING
+
+
+def test_repeats_are_shown_beside_rounds_and_continuous_timing(figures: ModuleType) -> None:
+    aa = {
+        "rows": [
+            {
+                "row": "r",
+                "burst_ns": [1.0e6, 1.1e6, 1.2e6],
+                "burst_cv": 0.001,
+                "continuous_ns": [2e6],
+                "continuous_cv": 0.04,
+                "continuous_sm_mhz": [1980.0, 1710.0, None],
+            }
+        ],
+        "n": 30,
+        "repeats": 3,
+        "overhead_ms_per_row": 42.4,
+    }
+    shown = figures.repeats(proof(aa=aa, rounds={"rows": [{"row": "r", "ns": [1e6, 1e6], "cv": 0.002}]}))
+
+    assert "| r | 1.1 | 0.10 % | 0.20 % | 2 | 4.00 % | 1710-1980 |" in shown
+    assert "3 repeats in one process and 2 fresh processes" in shown
+    assert "42 ms a row" in shown
+
+
+def test_agreement_memory_and_idle_figures_are_ratios_of_what_was_measured(figures: ModuleType) -> None:
+    agreed = {
+        "row": "r",
+        "burst_ns": 1.01e6,
+        "profiler_ns": 1e6,
+        "profiler_ratio": 1.01,
+        "do_bench_ns": 1.02e6,
+        "do_bench_ratio": 0.99,
+    }
+    assert "| r | 1.01 | 1 | 1.00 % | 1.02 | -1.00 % |" in figures.agreement(proof(agreement=[agreed]))
+    grown = [
+        {"backend": "b", "direction": "forward", "N": N, "peak_bytes": N * N, "predicted_bytes": 2**20}
+        for N in (1024, 2048)
+    ]
+    assert "| b forward N=2048 | 4.0 | 4.00x | 1.0 |" in figures.memory(proof(memory=grown))
+    setting = {"window_ms": 10, "duty": 0.1, "idle_ms": 90.0, "cv": {"r": 0.0005}, "ns": {"r": [1e6]}}
+    assert "| 10 ms of work, 90 ms idle | 10 % | 1 (0.05 %) |" in figures.idle(proof(idle=[setting]))
+
+
+def test_the_guide_states_the_rules_of_the_code() -> None:
+    guide, burst, limits = " ".join(GUIDE.read_text().split()), RULES["burst"], Limits()
+
+    for stated in (
+        f"windows of at most {burst.window_ns / 1e6:.0f} ms of work",
+        f"at least {burst.long_call_idle_ns / 1e6:.0f} ms",
+        f"at most {burst.warmup_cap_s:.0f} s",
+        f"at least {burst.span_ns / 1e3:.0f} us ({RULES['graph'].span_ns / 1e3:.0f} us in a graph)",
+        f"after at least {RULES['sustained'].settle_s:.0f} s to settle",
+        f"more than {GATE_TOLERANCE:.1%}".replace("%", " %"),
+        f"after {GATE_GIVE_UP_S:.0f} s the present value",
+        "{}, {}, {}, {} or {} samples".format(*CHECKPOINTS),
+        f"at most {limits.half_width * 100:.2f} % of it",
+        f"{limits.wall_s:.0f} s have passed",
+        f"{limits.seconds} s of timed work",
+        f"above {burst.unstable_half_width:.0%}".replace("%", " %"),
+        f"({RULES['cpu'].warmup_tolerance:.0%} on a CPU)".replace("%", " %"),
+    ):
+        assert stated in guide, stated
+    assert round(1 / burst.duty - 1) == 9  # "nine times as long"
+    for reason in set(get_args(StopReason)) - {"interrupted"}:
+        assert f"`{reason}`" in guide
