@@ -13,6 +13,7 @@ from fabench import plan, suite
 from fabench.case import row_id
 from fabench.cost import extra_memory, input_bytes
 from fabench.errors import BackendError, InternalError, SuiteError, UsageError
+from fabench.reference_time import estimate_seconds
 from fabench.where import Condition
 from fake_probe import ALL_BACKENDS, CPU, CPU_BACKENDS, H200, fake_probe, report
 
@@ -231,11 +232,14 @@ def test_time_adds_up_over_rounds_and_counts_references_once():
     assert made.reference_s > 0
 
 
-def test_a_reference_takes_no_longer_than_the_rows_it_judges_unless_it_must_be_full():
+def test_a_reference_is_sampled_where_a_full_one_would_take_longer_than_the_rows_it_judges():
     text = "name: x\naxes: {N: 131072, batch: 16}\nbackends: sdpa-flash\n"
-    sampled = make(text, ALL_BACKENDS, H200)
-    full = make(text + "parity: {reference: full}\n", ALL_BACKENDS, H200)
-    assert sampled.reference_s == sampled.rows[0].predicted_s < full.reference_s
+    auto, full, sampled = (
+        make(f"{text}parity: {{reference: {mode}}}", ALL_BACKENDS, H200) for mode in ("auto", "full", "sampled")
+    )
+    assert auto.reference_s == sampled.reference_s < auto.rows[0].predicted_s < full.reference_s
+    short = make("name: x\naxes: {N: 64}\nbackends: sdpa-flash", ALL_BACKENDS, H200)
+    assert short.reference_s == estimate_seconds(short.rows[0].case, H200)
 
 
 def test_nothing_to_run_takes_no_time():

@@ -11,7 +11,8 @@ figures that real kernels reach on an H200 (FlashAttention-2 36 % of the bf16 pe
 68 %; naive PyTorch a quarter to a third of its own roofline), so that a row is off by a factor of two or three, and the
 slowest backends by more. From the time of a call the row's follows by the rules of measurement: three windows of
 warm-up, then windows of samples until the median is known or the suite's seconds are spent, each window followed by the
-idle time that its regime's duty cycle asks for, and `OVERHEAD_S` for the rest. Building and compiling are not in it.
+idle time that its regime's duty cycle asks for, a few calls that check it, and `OVERHEAD_S` for the rest. Building and
+compiling are not in it.
 """
 
 from __future__ import annotations
@@ -32,16 +33,15 @@ EFFICIENCY: dict[MemoryModel, float] = {"flash": 0.4, "standard": 0.25}
 """Share of its own roofline that a backend is assumed to reach."""
 LAUNCH_S = 10e-6
 OVERHEAD_S = 0.15
-"""Checking, profiling and bookkeeping of a row."""
+"""Bookkeeping of a row: comparing, profiling, writing."""
+OTHER_CALLS = 6
+"""Calls that are not timed: the check before, the two after, the memory pass and the profiler's."""
 CPU_THREAD_FLOPS, CPU_BANDWIDTH = 1e11, 2e10
 UNKNOWN_GPU_FLOPS, UNKNOWN_GPU_BANDWIDTH = 50e12, 1e12
 SPAN_OVERHEAD_NS = 100e3
 """Flush and spin before a timed span."""
 WORKER_START_S = 6.0
 """A fresh worker: Python, torch, the device's context, its canaries."""
-REFERENCE_PAIR_S = {"cpu": 7e-8, "cuda": 2.5e-10}
-"""Seconds of the fp64 reference for an attended pair."""
-REFERENCE_BACKWARD = 3.0
 
 
 def call_seconds(case: Case, model: MemoryModel, device: Device, threads: int = 1) -> float:
@@ -61,26 +61,21 @@ def row_seconds(case: Case, call_s: float, device: Device, requested: Regime, se
     """Wall seconds of one row of a round whose call takes `call_s`: warm-up, samples, idle time and overhead."""
     regime = choose(case, device, requested)
     rules, t_ns = RULES[regime], call_s * 1e9
+    untimed_s = OVERHEAD_S + OTHER_CALLS * call_s
     if regime == "sustained":
-        return OVERHEAD_S + rules.settle_s + max(seconds, call_s)
+        return untimed_s + rules.settle_s + max(seconds, call_s)
     span_ns = t_ns * math.ceil(max(rules.span_ns / t_ns, 1))
     if t_ns > rules.long_call_ns:
         idle_ns = max(t_ns, rules.long_call_idle_ns) if rules.duty < 1 else 0.0
         calls = rules.long_calls or max(5, math.ceil(seconds * 1e9 / t_ns))
-        return OVERHEAD_S + (WARMUP_WINDOWS + calls) * (t_ns + idle_ns) / 1e9
+        return untimed_s + (WARMUP_WINDOWS + calls) * (t_ns + idle_ns) / 1e9
     each_ns = span_ns + (SPAN_OVERHEAD_NS if rules.flush else 0.0)
     gate_ns = GATE_NS if rules.gated else 0.0
     a_window = max(1, min(CHECKPOINTS[0], int((rules.window_ns - gate_ns) / each_ns)))
     samples = _samples(span_ns, seconds, noisy=regime == "cpu")
     windows = math.ceil(samples / a_window)
     busy_ns = WARMUP_WINDOWS * (a_window * each_ns + gate_ns) + samples * each_ns + windows * gate_ns
-    return OVERHEAD_S + busy_ns / rules.duty / 1e9
-
-
-def reference_seconds(case: Case, device: Device) -> float:
-    """Seconds of the fp64 reference that judges a case's rows, if it is computed in full."""
-    pairs = cost(case).pairs * case.batch * case.heads
-    return pairs * REFERENCE_PAIR_S[device.type] * (REFERENCE_BACKWARD if case.has_backward else 1.0)
+    return untimed_s + busy_ns / rules.duty / 1e9
 
 
 def _samples(span_ns: float, seconds: float, *, noisy: bool) -> int:

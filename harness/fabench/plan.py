@@ -17,6 +17,7 @@ from fabench.device import Device
 from fabench.errors import BackendError, InternalError, UsageError
 from fabench.names import Status
 from fabench.probe import BackendReport, Probe
+from fabench.reference_time import estimate_seconds
 from fabench.suite import Suite
 from fabench.text import bytes_text, did_you_mean
 from fabench.where import Condition
@@ -207,12 +208,15 @@ def _too_much(case: Case, extra: ExtraMemory, needed: int, device: Device) -> st
 
 
 def _reference_s(case: Case, rows: list[PlannedRow], suite: Suite, probe: Probe) -> float:
-    """Seconds of a case's reference: rows are sampled where a full one would take longer than the measurement."""
-    running = [row for row in rows if row.status is None]
+    """Seconds of a case's reference: of sampled rows where a full one would take longer than the measurement."""
+    running = [row.predicted_s for row in rows if row.status is None]
     if not running:
         return 0.0
-    full = forecast.reference_seconds(case, probe.device)
-    return full if suite.parity.reference == "full" else min(full, sum(row.predicted_s for row in running))
+    full = estimate_seconds(case, probe.device)
+    mode = suite.parity.reference
+    if mode == "full" or (mode == "auto" and full <= sum(running)):
+        return full
+    return min(full, estimate_seconds(case, probe.device, rows="sampled"))
 
 
 def _notes(suite: Suite, names: Sequence[str], *, own_list: bool) -> Iterator[str]:

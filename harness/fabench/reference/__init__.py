@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fabench.reference.estimate import estimate_seconds
 from fabench.reference.merge import State, merge
 from fabench.reference.oracle import Rows, compute
 from fabench.reference.result import Expected, Reference
+from fabench.reference_time import estimate_seconds
 
 __all__ = ["Expected", "Reference", "Rows", "State", "compute", "estimate_seconds", "merge"]

@@ -18,8 +18,9 @@ from fabench.reference.positions import Positions, hides_all
 from fabench.reference.problem import Problem, folded, take
 from fabench.reference.result import Expected, Reference
 from fabench.reference.rounding import EXACT, Model, model
-from fabench.reference.sampling import SAMPLE, sampled_rows
+from fabench.reference.sampling import sampled_rows
 from fabench.reference.scores import Tile
+from fabench.reference_time import SAMPLE
 
 FP32_UNIT = 2.0**-24
 """A sum of n terms in fp32 wanders by sqrt(n) times this."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-SAMPLE = 512
-"""Rows a head."""
+from fabench.reference_time import SAMPLE
+
 ENDS, TILE, EDGE = 8, 128, 64
 
 
