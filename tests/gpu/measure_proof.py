@@ -31,11 +31,11 @@ PARTS: dict[str, Callable[[Proof], Any]] = {
     "gate": proof_parts.part_gate,
     "aa": proof_parts.part_aa,
     "agreement": proof_parts.part_agreement,
-    "spin": proof_parts.part_spin,
     "memory": proof_parts.part_memory,
     "hot": proof_parts.part_hot,
     "sustained": proof_parts.part_sustained,
     "idle": proof_parts.part_idle,
+    "spin": proof_parts.part_spin,  # last: a backend in it may tune itself for long
 }
 ORDER = ("canary", "gate", "aa", "rounds", *[name for name in PARTS if name not in ("canary", "gate", "aa")])
 
