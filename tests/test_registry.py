@@ -88,6 +88,12 @@ def test_a_file_may_import_its_neighbours_and_hold_dataclasses(write) -> None:
     assert backend(1, 2, 3) == 3  # type: ignore[operator]
 
 
+def test_a_neighbour_cannot_stand_in_for_a_module_of_python(write) -> None:
+    write("raise RuntimeError('the wrong one')", "colorsys.py")
+    sys.modules.pop("colorsys", None)
+    assert registry.from_file(write("import colorsys\ndef attention(q, k, v): return colorsys.rgb_to_hsv(q, k, v)"))
+
+
 def test_a_class_derived_from_backend_is_made_when_named(write) -> None:
     [backend] = registry.from_file(
         write("import fabench\nclass Mine(fabench.Backend):\n    facts = fabench.Facts(name='derived')\n") + ":Mine"

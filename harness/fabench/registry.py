@@ -172,7 +172,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _execute(path: Path) -> ModuleType:
-    """Import a file under a name of its own, with its folder importable, as if it were run as a script."""
+    """Import a file under a name of its own, with the modules of its folder importable."""
     resolved = path.resolve()
     name = f"fabench_file_{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
     if name in sys.modules:
@@ -183,7 +183,7 @@ def _execute(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before execution: dataclasses and Triton look the module up by name
     if str(resolved.parent) not in sys.path:
-        sys.path.insert(0, str(resolved.parent))
+        sys.path.append(str(resolved.parent))  # last: a neighbour named timeit.py must not stand in for Python's
     try:
         spec.loader.exec_module(module)
     except FabenchError as error:
