@@ -199,7 +199,7 @@ def sweeps(draw):
     return {name: draw(st.lists(AXIS_VALUES[name], min_size=1, max_size=3, unique=True)) for name in names}
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(sweeps())
 def test_expansion_is_the_product_canonicalised_in_order_each_case_once(axes):
     written = {name: [list(v) if isinstance(v, tuple) else v for v in values] for name, values in axes.items()}
@@ -301,7 +301,7 @@ def test_deep_nesting_is_a_sentence():
         assert message == "suite.yaml:2: nested too deeply to be a suite"
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
 def test_any_bytes_are_a_suite_or_a_suite_error(raw):
     assert is_suite_or_sentence(raw)
@@ -311,7 +311,7 @@ PLAIN = st.none() | st.booleans() | st.integers(-3, 2**40) | st.floats() | st.te
 TREES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 @given(
     st.dictionaries(
         st.sampled_from(["name", "description", "axes", "backends", "baseline", "exclude", "measure", "parity"]),
