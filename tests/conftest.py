@@ -8,7 +8,7 @@ import shutil
 import pytest
 from hypothesis import settings
 
-# The same examples on every run, and no deadline that a busy machine would miss; HYPOTHESIS_PROFILE=random looks further.
+# The same examples on every run, and no deadline for a busy machine to miss; HYPOTHESIS_PROFILE=random looks further.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
