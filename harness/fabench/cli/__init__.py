@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "show": "Tables of result files.",
     "diff": "Compare two result files and decide: the exit code is for CI.",
     "merge": "Join shards and rounds of one suite into one file.",
+    "report": "One HTML page about result files: verdicts, plots, tables, doubts.",
     "plot": "Plots of result files: TFLOP/s, roofline, memory, accuracy, speed-ups.",
     "explain": "What a case costs and what a card allows: FLOPs, HBM bytes, roofline, tiles.",
     "validate": "Is a result file whole, and does it hold together?",

@@ -130,7 +130,10 @@ def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout
     body = tuple(
         (
             tuple(map(axis_text, row)),
-            tuple(_cell(places.get((row, key)), value, notes, layout.interval) for key, value in columns),
+            tuple(
+                _cell(places.get((row, key)), value, notes, layout.interval, first=value is values[0])
+                for key, value in columns
+            ),
         )
         for row in rows
     )
@@ -140,7 +143,7 @@ def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout
 
 def _with_common_notes_above(table: Table) -> Table:
     """A note that every number carries says so once in the caption, and marks none of them."""
-    cells = [cell for _, row in table.rows for cell in row if cell is not NOTHING]
+    cells = [cell for _, row in table.rows for cell in row if cell.text != NOTHING.text]
     common = set(range(1, len(table.notes) + 1)).intersection(*(cell.notes for cell in cells))
     if len(cells) < 2 or not common:
         return table
@@ -156,7 +159,7 @@ def _with_common_notes_above(table: Table) -> Table:
 
 
 def _remarked(cell: Cell, numbers: dict[int, int]) -> Cell:
-    return cell if cell is NOTHING else Cell(cell.text, tuple(numbers[n] for n in cell.notes if n in numbers))
+    return Cell(cell.text, tuple(numbers[n] for n in cell.notes if n in numbers))
 
 
 def _heading(column: Column, by_value: bool) -> str:
@@ -210,20 +213,20 @@ def _sorted_rows(
     return sorted(rows, key=lambda row: (numbers[row] is None, (numbers[row] or 0.0) * (-1 if down else 1)))
 
 
-def _cell(outcome: Outcome | None, value: Value, notes: Notes, interval: bool) -> Cell:
+def _cell(outcome: Outcome | None, value: Value, notes: Notes, interval: bool, first: bool) -> Cell:
+    """One place. Of several values side by side the `first` carries the outcome's status and notes for all."""
     if outcome is None:
         return NOTHING
-    number, texts = value.of(outcome), about(outcome)
+    number, texts = value.of(outcome), about(outcome) if first else []
     if number is None:
-        text = outcome.status
         if outcome.status == "ok":
-            text = "-"  # type: ignore[assignment]  # no status: a number that was not recorded
             texts.append(_why_none(outcome, value))
+        text = outcome.status if first and outcome.status != "ok" else "-"
         return Cell(text, tuple(notes.number(text) for text in texts))
     words = [value.text(number)]
     if interval and value.timed and (half := VALUES["interval"].of(outcome)) is not None:
         words.append(f"±{VALUES['interval'].text(half)}")
-    if outcome.status != "ok":
+    if outcome.status != "ok" and first:
         words.append(outcome.status)
     return Cell(" ".join(words), tuple(notes.number(text) for text in texts))
 

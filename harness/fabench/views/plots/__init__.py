@@ -43,7 +43,7 @@ KINDS: dict[str, Kind] = {
              "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
              memory.panels),
         Kind("accuracy", "Accuracy league",
-             "Largest rho (the verdict asks for at most 1) and RMSE of each backend's rows; the bar is its worst.",
+             "Largest rho (the verdict asks for at most 1) and RMSE of each backend's rows; the dot is its worst.",
              accuracy.panels),
         Kind("speedup", "Speed-up over the baseline",
              "The baseline's time over the backend's; words are statuses.", speedup.panels),

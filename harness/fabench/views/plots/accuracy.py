@@ -43,6 +43,8 @@ def _league(outcomes: Sequence[Outcome], name: str) -> dict[str, list[float]]:
 def _draw(
     axes: Axes, theme: Theme, *, title: str, league: dict[str, list[float]], names: dict[str, int], limit: float | None
 ) -> None:
+    from matplotlib.ticker import FuncFormatter
+
     for place, (label, values) in enumerate(league.items()):
         worst = max(values)
         axes.plot(values, [place] * len(values), linestyle="none", marker="|", color=colour(names[label]), alpha=0.7)
@@ -51,6 +53,7 @@ def _draw(
             f"{worst:.2g}", (worst, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=7
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(x=0.12)
     axes.set_yticks(range(len(league)), list(league))
     axes.set_ylim(len(league) - 0.5, -0.5)

@@ -1,0 +1,56 @@
+"""`fabench report`: result files as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fabench.errors import UsageError
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The page to write; it needs nothing beside it.",
+)
+@click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,backend=sdpa-*'.")
+@click.option("--baseline", metavar="BACKEND", help="What speed-ups are against. [default: the suite's baseline]")
+@click.option(
+    "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
+)
+@click.option("--allow-partial", is_flag=True, help="Report what is there of a file that was cut off.")
+def command(
+    files: tuple[str, ...],
+    out: Path,
+    where: str | None,
+    baseline: str | None,
+    against: tuple[str, ...],
+    allow_partial: bool,
+) -> None:
+    """Write one self-contained HTML page: verdicts, environment, plots, tables, doubts."""
+    from fabench.resultfile import read
+    from fabench.views.published import find
+    from fabench.views.report import render
+    from fabench.views.show import placed
+    from fabench.where import Condition
+
+    results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
+    for warning in (text for result in results for text in result.warnings):
+        click.echo(f"Warning: {warning}", err=True)
+    published = [read(find(name)) for name in against]
+    outcomes = placed(results, None if where is None else Condition.parse(where), baseline, published)
+    if not outcomes:
+        raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")
+    page = render(results, outcomes, published)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page)
+    except OSError as error:
+        raise UsageError(f"'{out}' cannot be written: {error.strerror}") from None
+    click.echo(str(out))
