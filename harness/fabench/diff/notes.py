@@ -12,6 +12,7 @@ from fabench.diff.evidence import least_guard_p
 from fabench.diff.links import Margin
 from fabench.diff.relation import changes
 from fabench.diff.side import Side
+from fabench.diff.thresholds import percent
 
 CLOCK_NOTE = 0.005
 """A change of the mean clock by more than this share is worth a note."""
@@ -58,10 +59,12 @@ def _margins(found: Comparison) -> list[str]:
     kinds = {link.relation.kind for link in found.links}
     apart = "on two cards of one model" if "device" in kinds else "in two sessions"
     known: dict[Margin, str] = {
-        "interleaved": f"margin {limits.margin_interleaved:.2g}: measured interleaved, in one session",
-        "calibrated": f"margin {limits.margin_calibrated:.2g}: measured {apart} whose noise is calibrated",
-        "uncalibrated": f"UNCALIBRATED, margin {limits.margin_uncalibrated:.2g}: measured {apart} of unknown noise; "
-        "`fabench run --ab` interleaves, `fabench calibrate --noise` calibrates",
+        "interleaved": f"margin {percent(limits.margin_interleaved)}: measured interleaved, in one session",
+        "calibrated": f"margin {percent(limits.margin_calibrated)}: measured {apart} whose noise is calibrated",
+        "uncalibrated": (
+            f"UNCALIBRATED, margin {percent(limits.margin_uncalibrated)}: measured {apart} of unknown noise; "
+            "`fabench run --ab` interleaves, `fabench calibrate --noise` calibrates"
+        ),
     }
     return [f"{text} ({counts[kind]} rows)" for kind, text in known.items() if counts[kind]]
 

@@ -79,6 +79,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "rows": [row_json(found, row) for row in report.ordered()],
         "anchor": report.cross.anchor if report.cross else None,
         "cross": _cross(report.cross) if report.cross else None,
+        "winners": _winners(report.cross) if report.cross else None,
         "notes": list(report.notes),
     }
 
@@ -140,6 +141,13 @@ def _cross(cross: Cross) -> list[dict[str, Any]]:
         values = {k: v for k, v in vars(row).items() if k != "row"}
         out.append({"row_id": row.row.pair.row_id, **values})
     return out
+
+
+def _winners(cross: Cross) -> list[dict[str, Any]]:
+    return [
+        {"case": winner.case.label(), "old": winner.old, "new": winner.new, "changed": winner.certain}
+        for winner in cross.winners
+    ]
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -82,3 +82,8 @@ def fraction(text: str, name: str) -> float:
     if not 0.0 < value < 1.0:
         raise UsageError(f"'{name}' must be a share between 0 and 100 %, such as '5%', got '{text}'")
     return value
+
+
+def percent(share: float) -> str:
+    """'1 %' for 0.01, to three digits."""
+    return f"{100.0 * share:.3g} %"

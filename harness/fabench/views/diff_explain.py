@@ -26,11 +26,11 @@ def explain(report: Report, row_id: str) -> str:
     `row_id` may be shortened to as many characters as name one row. Raises UsageError for none or several.
     """
     found = report.found
-    row = _find(found, row_id)
+    row, words = _find(found, row_id), ",".join(sorted(found.options.fail_on)) or "none"
     lines = [
         f"row {row.pair.row_id}: {row.pair.backend} {row.pair.case.label()}",
         f"verdict {row.verdict}: {MEANING[row.verdict]}" + (f"; {row.reason}" if row.reason else ""),
-        f"gates: {'yes' if gates(found, row) else 'no'}, of --fail-on {','.join(sorted(found.options.fail_on)) or 'none'}",
+        f"gates: {'yes' if gates(found, row) else 'no'} (--fail-on {words})",
         *([f"waived: {row.waiver.text()}"] if row.waiver else []),
         f"rerun: {rerun(found, row)}",
         "",

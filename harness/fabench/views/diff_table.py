@@ -156,7 +156,14 @@ def _geomeans(geomeans: Sequence[Geomean]) -> Table:
 def _footer(report: Report) -> list[list[str]]:
     counts = report.found.counts()
     seen = [v for v in counts if v not in ("SAME", "REGRESSED", "IMPROVED")]
-    return [[*report.notes, *(f"{verdict}: {MEANING[verdict]}" for verdict in MEANING if verdict in seen)]]
+    limits = " ".join(f"{name} {value:g}" for name, value in report.found.options.limits.as_dict().items())
+    return [
+        [
+            *report.notes,
+            *(f"{verdict}: {MEANING[verdict]}" for verdict in MEANING if verdict in seen),
+            f"thresholds: {limits}",
+        ]
+    ]
 
 
 def _list(lines: Sequence[str], style: str) -> str:
