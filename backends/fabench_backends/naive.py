@@ -48,8 +48,10 @@ class Naive(Backend):
 
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             Q, K, V = flat(q, groups * case.Nq), flat(k, case.Nk), flat(v, case.Nk)
+            if alpha == 0:  # on a CPU, torch leaves the result unwritten if alpha and beta are both 0
+                Q = Q * 0
             # beta = 0: the first argument is never read.
-            S = torch.baddbmm(Q.new_empty(1, 1, 1), Q, K.transpose(1, 2), beta=0, alpha=alpha)
+            S = torch.baddbmm(Q.new_empty(1, 1, 1), Q, K.transpose(1, 2), beta=0, alpha=alpha or 1)
             if case.softcap:
                 S = S.tanh_().mul(case.softcap)
             S = S.view(kv_rows, groups, case.Nq, case.Nk)

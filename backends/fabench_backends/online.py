@@ -104,11 +104,16 @@ class Problem:
             hidden |= distance < -mask.left
         return hidden
 
-    def scores(self, Q: torch.Tensor, K: torch.Tensor, i: int, j: int) -> torch.Tensor:
-        """S of one tile in fp32 [rows, G·block_q, block_k]: scaled, capped, and -inf where the mask hides the key."""
-        S = product(Q, K.mT).mul_(self.case.softmax_scale)
-        if self.case.softcap:
-            S = S.div_(self.case.softcap).tanh_().mul_(self.case.softcap)
+    def scores(self, Q: torch.Tensor, K: torch.Tensor) -> torch.Tensor:
+        """scale·QKᵀ of one tile in fp32 [rows, G·block_q, block_k], over the softcap if there is one."""
+        return product(Q, K.mT).mul_(self.case.softmax_scale / (self.case.softcap or 1.0))
+
+    def capped(self, S: torch.Tensor) -> torch.Tensor:
+        """softcap·tanh of such scores, in place; the scores themselves if there is no softcap."""
+        return S.tanh_().mul_(self.case.softcap) if self.case.softcap else S
+
+    def hide(self, S: torch.Tensor, i: int, j: int) -> torch.Tensor:
+        """-inf in place where the mask hides a key of tile (i, j)."""
         hidden = self.hidden(i, j, S.device)
         if hidden is not None:
             S.view(S.shape[0], self.groups, *hidden.shape).masked_fill_(hidden, -float("inf"))
@@ -138,7 +143,7 @@ def outputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem)
         l = torch.zeros_like(m)
         acc = Q.new_zeros(rows, Q.shape[1], case.dv, dtype=torch.float32)
         for j in problem.k_blocks(i):
-            S = problem.scores(Q, problem.k_tile(k, j), i, j)
+            S = problem.hide(problem.capped(problem.scores(Q, problem.k_tile(k, j))), i, j)
             m_new = torch.maximum(m, S.amax(-1, keepdim=True))
             # A row that has seen no key yet keeps m = -inf; only the exponent sees a finite number in its place.
             shift = m_new.masked_fill(torch.isneginf(m_new), 0.0)
@@ -181,12 +186,13 @@ def gradients(
         dQ_i = torch.zeros(Q.shape, dtype=torch.float32, device=q.device)
         for j in problem.k_blocks(i):
             K, V = problem.k_tile(k, j), problem.k_tile(v, j)
-            S = problem.scores(Q, K, i, j)
-            P = (S - lse).exp_()
+            S = problem.scores(Q, K)
+            # d tanh x = 1 / cosh² x, which keeps its digits where 1 - tanh² x has lost them.
+            slope = S.cosh().square_().reciprocal_() if case.softcap else None
+            P = problem.hide(problem.capped(S), i, j).sub_(lse).exp_()
             dS = product(dO_i, V.mT).sub_(delta).mul_(P)
-            if case.softcap:
-                # d tanh: hidden keys have P = 0, and their S = -inf must not make 0·inf.
-                dS.mul_(1 - (S.masked_fill_(torch.isneginf(S), 0.0) / case.softcap).square_())
+            if slope is not None:
+                dS.mul_(slope)
             P, dS = P.to(dtype), dS.to(dtype)
             tile, shape = slice(j, j + problem.block_k), (case.batch, case.kv_heads, K.shape[1], -1)
             dQ_i += product(dS, K)

@@ -53,3 +53,12 @@ def test_inputs_are_not_changed() -> None:
     before = [x.clone() for x in (q, k, v)]
     NAIVE.prepare(replace(SHAPE, causal=True, softcap=1.0), CPU).call(q, k, v)
     assert all(torch.equal(a, b) for a, b in zip(before, (q, k, v), strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_a_scale_of_zero_reads_no_uninitialised_memory(dtype: str) -> None:
+    case = Case(1, 12, 2, 2, 192, kv_heads=4, dtype=dtype, causal=True, scale=0.0, layout="bshd", direction="backward")
+    for _ in range(8):
+        junk = [torch.full((size,), float("nan")).to(torch.bfloat16) for size in range(1, 2000, 7)]
+        del junk
+        check(NAIVE, case)

@@ -97,3 +97,12 @@ def test_rounding_p_costs_what_class_a_costs() -> None:
     got, want = run(ONLINE.prepare(case, CPU).call, case).O.double(), expected(case).O
     relative = (got - want).norm() / want.norm()
     assert 1e-4 < relative < 4e-3
+
+
+def test_the_gradient_through_a_saturated_softcap_keeps_its_digits() -> None:
+    case = Case(1, 1, 40, 3, 16, dtype="fp32", softcap=0.3, direction="backward")
+    got, want = run(ONLINE.prepare(case, CPU).call, case), expected(case)
+    assert got.dQ is not None
+    assert want.dQ is not None
+    error = ((got.dQ.double() - want.dQ).norm(dim=-1) / want.dQ.norm(dim=-1)).max()
+    assert error < 1e-4
