@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from fabench import errors, records, registry
@@ -26,6 +25,7 @@ from fabench.backend import Backend, Facts
 from fabench.case import Case
 from fabench.device import Device
 from fabench.errors import BackendError, FabenchError, InternalError
+from fabench.interpreter import HERE, Interpreter
 
 TIMEOUT_S = 300.0
 """How long the child may take: importing torch and every library, and running the user's files."""
@@ -62,6 +62,7 @@ def ask(
     cases: Sequence[Case] = (),
     backends: Sequence[str] | None = None,
     timeout_s: float = TIMEOUT_S,
+    interpreter: Interpreter = HERE,
 ) -> Probe:
     """Ask a child process about a device ('auto', 'cpu', 'cuda:1'), the backends and the cases.
 
@@ -76,7 +77,7 @@ def ask(
         "cases": [case.key for case in cases],
         "backends": None if backends is None else list(backends),
     }
-    answer = call(request, timeout_s)
+    answer = call(request, timeout_s, interpreter)
     reports = {
         name: BackendReport(**{**report, "facts": Facts.from_json(report["facts"])})
         for name, report in answer["backends"].items()
@@ -113,18 +114,18 @@ def canary(device: str, dtypes: Sequence[str], timeout_s: float = TIMEOUT_S) -> 
     return Device.from_json(answer["device"]), answer["canary"]
 
 
-def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S, interpreter: Interpreter = HERE) -> dict[str, Any]:
     """Send one request to a fresh child and return its answer; an error it answers with is raised here as its class."""
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fabench.probe", str(write_end), str(timeout_s)],
+            interpreter.command("fabench.probe", str(write_end), str(timeout_s)),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=(write_end,),
             start_new_session=True,
-            env=_environment(),
+            env=interpreter.environment(),
         )
         os.close(write_end)
         try:
@@ -153,16 +154,6 @@ def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any
             raise kind(answer["message"])
         raise InternalError(f"the probe failed: {answer['message']}")
     return answer
-
-
-def _environment() -> dict[str, str]:
-    """The child finds fabench where this process found it, installed or not."""
-    roots = [str(Path(__file__).parents[1])]
-    beside = Path(__file__).parents[2] / "backends"
-    if beside.is_dir():
-        roots.append(str(beside))
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*roots, *([path] if path else [])])}
 
 
 def _read_line(pipe: IO[bytes], deadline: float) -> bytes | None:

@@ -102,16 +102,15 @@ def shown(total: int) -> Iterator[Progress]:
     if not click.get_text_stream("stderr").isatty():
         yield Lines(total)
         return
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
 
-    with Bar(
-        MofNCompleteColumn(),
-        BarColumn(bar_width=20),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[counts]}"),
-        TextColumn("{task.fields[at_work]}", style="dim"),
+    with rich_progress.Progress(
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.BarColumn(bar_width=20),
+        rich_progress.TimeRemainingColumn(),
+        rich_progress.TextColumn("{task.fields[counts]}"),
+        rich_progress.TextColumn("{task.fields[at_work]}", style="dim"),
         console=Console(stderr=True),
     ) as bar:
         yield LiveBar(bar, bar.add_task("run", total=total, at_work="starting", counts=""))

@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -38,9 +38,9 @@ class ReferenceStore:
         with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError, RuntimeError):
             stored: Reference = torch.load(path, map_location=self.device.torch_name, weights_only=False)
             return stored
-        rows = self.mode
-        if rows == "auto":
-            rows = "full" if estimate_seconds(case, self.device) <= max(LEAST_SECONDS, planned_s) else "sampled"
+        rows: Literal["full", "sampled"] = "sampled" if self.mode == "sampled" else "full"
+        if self.mode == "auto" and estimate_seconds(case, self.device) > max(LEAST_SECONDS, planned_s):
+            rows = "sampled"
         try:
             reference = compute(case, tensors, accuracy=accuracies, rows=rows)
         except torch.OutOfMemoryError:

@@ -6,15 +6,17 @@ their code, so only workers and the probe's child call `shipped` and `from_file`
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,14 +47,19 @@ class BrokenBackend(Backend):
 
 @dataclass(frozen=True)
 class FileSpec:
-    """`FILE.py[:function]` as typed after --backend-file."""
+    """`[NAME=]FILE.py[:function]` as typed after --backend-file."""
 
     path: Path
     function: str | None
+    name: str | None = None
+    """What the backend is called instead of its own name."""
 
     @classmethod
     def parse(cls, spec: str) -> FileSpec:
-        """Split at the last colon if a file name is left of it. Raises BackendError if the file is not there."""
+        """Split off the name and the function, if given. Raises BackendError if the file is not there."""
+        name, renamed, rest = spec.partition("=")
+        if renamed and re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            return replace(cls.parse(rest), name=name)
         path, colon, function = spec.rpartition(":")
         if not colon or not path.endswith(".py"):
             path, function = spec, ""
@@ -129,9 +136,22 @@ def _as_backend(value: Any, name: str) -> Backend:
 def from_file(spec: str) -> list[Backend]:
     """The backends of a user's file: `FILE.py:function`, else all it decorates, else its function `attention`.
 
-    Runs the file. Raises BackendError, one sentence, for whatever the file does wrong.
+    `NAME=FILE.py...` renames the one backend there is. Runs the file. Raises BackendError, one sentence, for whatever
+    the file does wrong.
     """
     parsed = FileSpec.parse(spec)
+    backends = _from_file(parsed)
+    if parsed.name is None:
+        return backends
+    if len(backends) != 1:
+        names = ", ".join(backend.name for backend in backends)
+        raise BackendError(f"'{spec}' must name one backend to rename, got {names}; write {parsed.path}:function")
+    renamed = copy.copy(backends[0])
+    renamed.facts = replace(renamed.facts, name=parsed.name)
+    return [renamed]
+
+
+def _from_file(parsed: FileSpec) -> list[Backend]:
     module = _execute(parsed.path)
     if parsed.function is not None:
         if not hasattr(module, parsed.function):

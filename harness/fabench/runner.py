@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import signal
 import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fabench import plan as planning
 from fabench import probe as probing
 from fabench import progress, suite
+from fabench.ab import CANDIDATE, Side, as_candidate, side_path, turns
+from fabench.errors import UsageError
 from fabench.in_process import InProcessWorker
+from fabench.interpreter import HERE, Interpreter
 from fabench.lock import device_lock
 from fabench.measure.peaks import limits
 from fabench.measure.telemetry import Poller
@@ -25,7 +30,8 @@ from fabench.recorder import Recorder
 from fabench.resultfile import Writer
 from fabench.runrecords import check_same, env_record, header, now
 from fabench.suite import Suite
-from fabench.supervisor import Limits, Supervisor
+from fabench.supervisor import Limits as RowLimits
+from fabench.supervisor import Supervisor
 from fabench.where import Condition
 from fabench.worker_process import WorkerProcess
 
@@ -79,6 +85,7 @@ class Prepared:
     suite: Suite
     probe: Probe
     plan: Plan
+    interpreter: Interpreter = HERE
 
 
 @dataclass(frozen=True)
@@ -90,11 +97,31 @@ class Outcome:
     interrupted: bool
 
 
-def prepare(request: Request) -> Prepared:
+@dataclass
+class Line:
+    """One result file being written: the whole of a plain run, or a side of an A/B run."""
+
+    ready: Prepared
+    writer: Writer
+    recorder: Recorder
+    supervisor: Supervisor
+    owed: dict[int, list[PlannedRow]]
+
+    def round(self, round_: int) -> None:
+        """Write what the plan skipped, run the rest."""
+        rows = self.owed[round_]
+        for row in rows:
+            if row.status is not None:
+                self.recorder.skipped(row, round_)
+        if runnable := [row for row in rows if row.status is None]:
+            self.supervisor.run_round(round_, runnable, self.ready.suite.seed)
+
+
+def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
     """Read the suite, ask what is here, and plan. Raises UsageError subclasses; nothing has been written yet."""
     loaded = suite.load(request.suite).override(regime=request.regime, rounds=request.rounds, seconds=request.seconds)
     where = Condition.parse(request.where) if request.where else None
-    probe = probing.ask(request.device, request.backend_files, loaded.cases)
+    probe = probing.ask(request.device, request.backend_files, loaded.cases, interpreter=interpreter)
     planned = planning.make(
         loaded,
         probe,
@@ -104,66 +131,102 @@ def prepare(request: Request) -> Prepared:
         row_ids=request.row_ids or None,
         try_oom=request.try_oom,
     )
-    return Prepared(request, loaded, probe, planned)
+    return Prepared(request, loaded, probe, planned, interpreter)
 
 
-def execute(ready: Prepared, notify: Callable[[str], None]) -> Outcome:
-    """Run the plan into its result file. Raises UsageError before any work if it cannot be written."""
-    request, probe = ready.request, ready.probe
+def prepare_ab(request: Request, a: Side, b: Side) -> list[Prepared]:
+    """Both sides of an A/B run. Raises UsageError if they would not measure the same rows on the same device."""
+    sides = []
+    for side in (a, b):
+        files, backends = request.backend_files, request.backends
+        if side.kernel is not None:
+            files, backends = (*files, as_candidate(side.kernel)), (*backends, CANDIDATE)
+        sides.append(prepare(replace(request, backend_files=files, backends=backends), side.interpreter))
+    one, other = sides
+    if one.probe.identity != other.probe.identity:
+        raise UsageError(
+            "both sides of --ab must see the same device, got different ones; set the device with --device"
+        )
+    if [row.row_id for row in one.plan.rows] != [row.row_id for row in other.plan.rows]:
+        raise UsageError("both sides of --ab must have the same rows, got different backends; name them with --backend")
+    return sides
+
+
+def execute(sides: Sequence[Prepared], notify: Callable[[str], None]) -> list[Outcome]:
+    """Run one plan, or two in turns, each into its result file. Raises UsageError before any work if it cannot."""
+    request, probe = sides[0].request, sides[0].probe
+    session_id = uuid.uuid4().hex
     with ExitStack() as stack:
         if probe.device.type == "cuda":
             name = probe.session.gpu_uuid_hash or f"cuda-{probe.device.index}"
             stack.enter_context(device_lock(name, wait=request.wait, notify=notify))
-        writer = stack.enter_context(open_writer(ready))
-        env = env_record(probe, writer.header.session_id)
-        if writer.resumed is not None:
-            check_same(writer, ready.suite, request.filter, env)
-        writer.write(env)
-        done, rounds = finished(writer), range(ready.suite.measure.rounds)
-        owed = {r: [row for row in ready.plan.rows if (row.row_id, r) not in done] for r in rounds}
-        display = stack.enter_context(progress.shown(sum(map(len, owed.values()))))
+        writers = [stack.enter_context(open_writer(r, session_id, sides)) for r in sides]
         poller = stack.enter_context(Poller(probe.device))
-        reports = probe.backends
-        recorder = Recorder(
-            writer,
-            env,
-            display,
-            poller,
-            limits=limits(probe.device),
-            rerun=lambda row_id: rerun_command(request, row_id),
-            facts={name: report.facts for name, report in reports.items()},
-            sha256={name: report.sha256 for name, report in reports.items()},
-        )
         store = stack.enter_context(tempfile.TemporaryDirectory(prefix="fabench-"))
-        supervisor = Supervisor(
-            InProcessWorker if request.in_process else WorkerProcess,
-            start_command(ready, store),
-            recorder,
-            Limits(request.timeout_s, request.prepare_s),
-            canary=canary_command(ready),
-        )
-        interrupted = run_rounds(supervisor, recorder, owed, ready.suite)
-        writer.finish(complete=not interrupted)
-        return Outcome(writer.path, recorder.counts, interrupted)
+        owed = [owed_rows(ready, writer) for ready, writer in zip(sides, writers, strict=True)]
+        total = sum(len(rows) for rounds in owed for rows in rounds.values())
+        display = stack.enter_context(progress.shown(total))
+        lines = [
+            open_line(ready, writer, rows, display, poller, store)
+            for ready, writer, rows in zip(sides, writers, owed, strict=True)
+        ]
+        interrupted = run_rounds(lines, sides[0].suite.measure.rounds)
+        for line in lines:
+            line.writer.finish(complete=not interrupted)
+        return [Outcome(line.writer.path, line.recorder.counts, interrupted) for line in lines]
 
 
-def run_rounds(supervisor: Supervisor, recorder: Recorder, owed: dict[int, list[PlannedRow]], loaded: Suite) -> bool:
-    """All rounds; True if Ctrl-C or SIGTERM ended them early."""
+def open_line(
+    ready: Prepared,
+    writer: Writer,
+    owed: dict[int, list[PlannedRow]],
+    display: progress.Progress,
+    poller: Poller,
+    store: str,
+) -> Line:
+    """Check a resumed file, write where this run measures, and make what will run it."""
+    request, probe = ready.request, ready.probe
+    env = env_record(probe, writer.header.session_id)
+    if writer.resumed is not None:
+        check_same(writer, ready.suite, request.filter, env)
+    writer.write(env)
+    recorder = Recorder(
+        writer,
+        env,
+        display,
+        poller,
+        limits=limits(probe.device),
+        rerun=lambda row_id: rerun_command(request, row_id),
+        facts={name: report.facts for name, report in probe.backends.items()},
+        sha256={name: report.sha256 for name, report in probe.backends.items()},
+    )
+    start = InProcessWorker if request.in_process else partial(WorkerProcess, ready.interpreter)
+    row_limits = RowLimits(request.timeout_s, request.prepare_s)
+    supervisor = Supervisor(start, start_command(ready, store), recorder, row_limits, canary=canary_command(ready))
+    return Line(ready, writer, recorder, supervisor, owed)
+
+
+def run_rounds(lines: Sequence[Line], rounds: int) -> bool:
+    """All rounds, the sides of an A/B run in turns; True if Ctrl-C or SIGTERM ended them early."""
+    order = turns(rounds) if len(lines) == 2 else ((round_, 0) for round_ in range(rounds))
     previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        for round_, rows in owed.items():
-            for row in rows:
-                if row.status is not None:
-                    recorder.skipped(row, round_)
-            runnable = [row for row in rows if row.status is None]
-            if runnable:
-                supervisor.run_round(round_, runnable, loaded.seed)
+        for round_, side in order:
+            lines[side].round(round_)
     except KeyboardInterrupt:
         return True
     finally:
-        supervisor.close()
+        for line in lines:
+            line.supervisor.close()
         signal.signal(signal.SIGTERM, previous)
     return False
+
+
+def owed_rows(ready: Prepared, writer: Writer) -> dict[int, list[PlannedRow]]:
+    """By round, the rows that the file does not have yet."""
+    done = finished(writer)
+    rounds = range(ready.suite.measure.rounds)
+    return {r: [row for row in ready.plan.rows if (row.row_id, r) not in done] for r in rounds}
 
 
 def finished(writer: Writer) -> set[tuple[str, int]]:
@@ -172,13 +235,18 @@ def finished(writer: Writer) -> set[tuple[str, int]]:
     return {(row.row_id, row.round) for row in rows if row.status in FINAL}
 
 
-def open_writer(ready: Prepared) -> Writer:
-    """The result file: resumed, or created with its header."""
+def open_writer(ready: Prepared, session_id: str, sides: Sequence[Prepared]) -> Writer:
+    """The result file: resumed, or created with its header; each side of an A/B run has its own."""
     request, loaded = ready.request, ready.suite
     if request.resume is not None:
         return Writer.resume(request.resume)
     path = request.out or default_path(ready)
-    return Writer.create(path, header(loaded, request.argv, request.filter, len(ready.plan.rows)))
+    side = next(i for i, other in enumerate(sides) if other is ready)
+    label: Literal["a", "b"] | None = None
+    if len(sides) == 2:
+        path, label = side_path(path, side), ("a", "b")[side]
+    rows = len(ready.plan.rows)
+    return Writer.create(path, header(loaded, request.argv, request.filter, rows, session_id, label))
 
 
 def default_path(ready: Prepared) -> Path:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fabench
 from fabench.case import digest
@@ -24,11 +24,19 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def header(suite: Suite, argv: Sequence[str], filter_: dict[str, Any], rows: int) -> Header:
+def header(
+    suite: Suite,
+    argv: Sequence[str],
+    filter_: dict[str, Any],
+    rows: int,
+    session_id: str,
+    ab_side: Literal["a", "b"] | None = None,
+) -> Header:
     """The first line of a new file, for `rows` rows a round."""
     return Header(
         run_id=uuid.uuid4().hex,
-        session_id=uuid.uuid4().hex,
+        session_id=session_id,
+        ab_side=ab_side,
         started=now(),
         argv=list(argv),
         suite=suite.resolved,

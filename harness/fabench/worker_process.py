@@ -7,12 +7,12 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from fabench.interpreter import Interpreter
 from fabench.protocol import Board, Lines, encode
 
 
@@ -27,7 +27,8 @@ class WorkerDiedError(Exception):
 class WorkerProcess:
     """One `python -m fabench.worker` in its own process group, so that ending it ends what it started too."""
 
-    def __init__(self, environment: dict[str, str] | None = None, python: str = sys.executable) -> None:
+    def __init__(self, interpreter: Interpreter | None = None) -> None:
+        interpreter = interpreter or Interpreter()
         self.board = Board.create()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         command_read, self._command = os.pipe()
@@ -37,13 +38,13 @@ class WorkerProcess:
         self._heard_at = 0
         fds = (command_read, events_write, self.board.fd)
         self.process = subprocess.Popen(
-            [python, "-m", "fabench.worker", *map(str, fds), str(os.getpid())],
+            interpreter.command("fabench.worker", *map(str, fds), str(os.getpid())),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
             pass_fds=fds,
             start_new_session=True,
-            env={**os.environ, **(environment or {})},
+            env=interpreter.environment(),
         )
         os.close(command_read)
         os.close(events_write)

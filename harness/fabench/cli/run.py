@@ -38,6 +38,8 @@ INTERRUPTED = 130
 )
 @click.option("--shard", metavar="I/N", help="Only the I-th of N parts, from 1.")
 @click.option("--row-id", "row_ids", multiple=True, metavar="ID", help="Only this row. Repeatable.")
+@click.option("--rows", type=click.Path(path_type=Path), metavar="FILE", help="Only the rows that FILE lists.")
+@click.option("--ab", nargs=2, metavar="A B", help="Two sides in turns; each NAME=VALUE ..., a venv or FILE.py:fn.")
 @click.option("--in-process", is_flag=True, help="No worker process: for ncu, compute-sanitizer, cuda-gdb.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
 @click.option("--no-check", is_flag=True, help="Skip correctness; every row is flagged unchecked.")
@@ -50,6 +52,8 @@ INTERRUPTED = 130
 def command(
     suite: str,
     row_ids: tuple[str, ...],
+    rows: Path | None,
+    ab: tuple[str, str] | None,
     shard: str | None,
     no_check: bool,
     dry_run: bool,
@@ -63,24 +67,29 @@ def command(
     130: interrupted.
     """
     from fabench import runner
+    from fabench.ab import parse_pair
     from fabench.views.dryrun import render
+
+    if ab and options["resume"]:
+        raise UsageError("--resume continues one file, got --ab too; run the A/B again")
 
     failing = parse_statuses(fail_on)
     request = runner.Request(
         suite=suite,
-        row_ids=frozenset(row_ids),
+        row_ids=frozenset([*row_ids, *(read_row_ids(rows) if rows else ())]),
         shard=parse_shard(shard) if shard else None,
         check=not no_check,
         argv=("fabench", *sys.argv[1:]),
         **options,  # type: ignore[arg-type]  # click has checked them
     )
-    ready = runner.prepare(request)
+    sides = runner.prepare_ab(request, *parse_pair(*ab)) if ab else [runner.prepare(request)]
     if dry_run:
-        click.echo(render(ready.suite, ready.plan))
+        click.echo(render(sides[0].suite, sides[0].plan))
         return
-    outcome = runner.execute(ready, lambda text: click.echo(text, err=True))
-    print_table(outcome, format_)
-    sys.exit(exit_code(outcome, failing))
+    outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
+    for outcome in outcomes:
+        print_table(outcome, format_)
+    sys.exit(max(exit_code(outcome, failing) for outcome in outcomes))
 
 
 def print_table(outcome: Outcome, format_: str) -> None:
@@ -103,6 +112,18 @@ def exit_code(outcome: Outcome, failing: frozenset[str]) -> int:
         )
         return 2
     return 1 if any(counts[status] for status in STATUSES if status in failing) else 0
+
+
+def read_row_ids(path: Path) -> list[str]:
+    """The row ids of a file, one a line; what follows a '#' is for people. Raises UsageError if there are none."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--rows must be a file of row ids, cannot read '{path}': {error}") from None
+    ids = [words[0] for line in text.splitlines() if (words := line.partition("#")[0].split())]
+    if not ids:
+        raise UsageError(f"--rows must list at least one row id, got none in '{path}'")
+    return ids
 
 
 def parse_statuses(text: str) -> frozenset[str]:
