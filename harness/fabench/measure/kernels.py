@@ -62,15 +62,15 @@ def profile_kernels(call: Callable[[], Any], engine: Engine) -> KernelReport | N
 
 
 def _profile(call: Callable[[], Any], engine: Engine) -> list[Activity]:
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import profile  # what torch.profiler wraps; see CpuMeter in memory.py
 
     engine.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True, acc_events=True) as profiler:
         engine.spin(1e3)
         call()
         engine.spin(1e3)
         engine.synchronize()
-    recorded = profiler.profiler.kineto_results.events()
+    recorded = profiler.kineto_results.events()
     return [
         Activity(e.name(), e.device_resource_id(), e.start_ns(), e.start_ns() + e.duration_ns())
         for e in recorded

@@ -45,13 +45,12 @@ class CpuMeter:
 
     def watch(self, body: Callable[[], T]) -> tuple[T, int, int]:
         """See `Meter`. Raises RuntimeError if the profiler reports no memory events."""
-        from torch.profiler import ProfilerActivity, profile
-
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+        # What torch.profiler wraps: without the wrapper, whose first use imports the compiler for seconds.
+        with torch.autograd.profiler.profile(profile_memory=True, use_kineto=True, acc_events=True) as profiler:
             first_event = torch.empty(1, device="cpu")  # seen, or nothing is
             result = body()
         del first_event
-        recorded = profiler.profiler.kineto_results.events()
+        recorded = profiler.kineto_results.events()
         steps = [(e.start_ns(), e.nbytes()) for e in recorded if e.name() == "[memory]"]
         if not steps:
             raise RuntimeError("torch.profiler reported no memory events")

@@ -180,6 +180,8 @@ class Burst:
         if not self.engine.asynchronous:
             least = max(least, CPU_RESOLUTIONS * self.engine.resolution_ns)
         K = max(1, -int(-least // max(track.t_ns, 1.0)))
+        if track.candidate.like is not None:
+            K = track.candidate.like[0]
         if K != track.K:
             track.K, track.medians, track.per_span_ns = K, [], 0.0
 
@@ -193,6 +195,8 @@ class Burst:
                 seen = self.windows.run(track.span, 1, track.K, flush=False, spin_ns=self._spin_ns(track))
             track.t_ns, track.t_host_ns = seen.samples_ns[0], seen.host_ns[0]
             K = graph.loops(rotation, track.t_ns, self.rules.span_ns)
+            if track.candidate.like is not None:
+                K = track.candidate.like[0]
             if track.K != K:
                 track.replay, track.K = None, K
                 track.replay = graph.capture(self.engine, launch, rotation, K, rng.randrange(K))
@@ -282,7 +286,9 @@ class Burst:
             out.wall_s, out.spans_s = 0.0, []  # those of the warm-up are not the row's
         if long_call and self.rules.long_calls is not None:
             out.flags.add("hot")
-        room = next_checkpoint(len(out.samples_ns), long_call) - len(out.samples_ns)
+        like = track.candidate.like
+        aim = next_checkpoint(len(out.samples_ns), long_call) if like is None else like[1]
+        room = aim - len(out.samples_ns)
         window = self._window(track, track.sampled_span, max(1, room))
         out.samples_ns += window.samples_ns
         track.leaked += window.leaked
@@ -290,7 +296,7 @@ class Burst:
         self.on_window(track.name, window.samples_ns)
         if window.stray and self._is_other_stream(track, 1):
             return True
-        only = self.rules.long_calls if long_call else None
+        only = like[1] if like is not None else self.rules.long_calls if long_call else None
         sampled_s = sum(out.samples_ns) * track.K / 1e9
         out.stop_reason = stop(out.samples_ns, sampled_s, out.wall_s, self.limits, long_call=long_call, only=only)
         if out.stop_reason is None:

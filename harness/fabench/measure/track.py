@@ -24,6 +24,8 @@ class Candidate:
     rotation: int
     enter: Callable[[], None] = lambda: None
     """Called before each stretch of this candidate's launches and replays."""
+    like: tuple[int, int] | None = None
+    """K and n to take, of a row measured before, instead of what the rules would choose."""
 
 
 @dataclass
