@@ -133,6 +133,20 @@ def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path) -> Non
     assert attempts == {("naive", 0), ("raises", 0), ("raises", 1)}
 
 
+def test_a_run_like_an_older_file_takes_its_K_and_n(suite: Path) -> None:
+    assert fabench("run", suite, "--device", "cpu", "--out", "old.jsonl", cwd=suite.parent).returncode == 0
+    old = suite.parent / "old.jsonl"
+    text = old.read_text()
+    [row] = records(old, "row")
+    old.write_text(text.replace(f'"K":{row["K"]},', '"K":3,').replace(f'"n":{row["n"]},', '"n":11,'))
+
+    done = fabench("run", suite, "--device", "cpu", "--like", old, "--out", "new.jsonl", cwd=suite.parent)
+
+    assert done.returncode == 0, done.stderr
+    [new] = records(suite.parent / "new.jsonl", "row")
+    assert (new["K"], new["n"]) == (3, 11)
+
+
 def test_resume_refuses_another_suite(suite: Path) -> None:
     assert fabench("run", suite, "--device", "cpu", "--out", "r.jsonl", cwd=suite.parent).returncode == 0
     other = suite.with_name("other.yaml")

@@ -55,6 +55,8 @@ class Job:
     board_row: int
     describe: bool = True
     """Measure memory and kernel names too: once per case and backend, not in every round."""
+    like: tuple[int, int] | None = None
+    """K and n of the row of an older file that this one is measured like."""
     prepared: Prepared | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     flags: set[Flag] = field(default_factory=set)
@@ -227,7 +229,7 @@ class CaseWork:
         alive = [job for job in jobs if self._guard(job, lambda job=job: self._open(job, launches))]  # type: ignore[misc]
         while alive:
             candidates = [
-                Candidate(job.row_id, launches.launcher(job.row_id), launches.rotation, self._entering(job))
+                Candidate(job.row_id, launches.launcher(job.row_id), launches.rotation, self._entering(job), job.like)
                 for job in alive
             ]
             try:

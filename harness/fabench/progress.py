@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ def failed(row: Row) -> bool:
 @contextmanager
 def shown(total: int) -> Iterator[Progress]:
     """The display that suits stderr: a live bar on a terminal, lines elsewhere."""
-    if not click.get_text_stream("stderr").isatty():
+    if not sys.stderr.isatty():
         yield Lines(total)
         return
     from rich import progress as rich_progress

@@ -8,14 +8,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from fabench import plan as planning
 from fabench import probe as probing
-from fabench import progress, suite
+from fabench import progress, resultfile, suite
 from fabench.ab import CANDIDATE, Side, as_candidate, side_path, turns
 from fabench.errors import UsageError
 from fabench.in_process import InProcessWorker
@@ -55,6 +55,7 @@ class Request:
     timeout_s: float = 120.0
     prepare_s: float = 300.0
     resume: Path | None = None
+    like: Path | None = None
     shard: tuple[int, int] | None = None
     row_ids: frozenset[str] = frozenset()
     in_process: bool = False
@@ -72,6 +73,7 @@ class Request:
             "backend_file": list(self.backend_files) or None,
             "shard": list(self.shard) if self.shard else None,
             "rows": sorted(self.row_ids) or None,
+            "like": str(self.like) if self.like else None,
             "check": None if self.check else False,
         }
         return {key: value for key, value in given.items() if value is not None}
@@ -86,6 +88,8 @@ class Prepared:
     probe: Probe
     plan: Plan
     interpreter: Interpreter = HERE
+    like: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """K and n of older rows, by row_id; see --like."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Line:
 
 def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
     """Read the suite, ask what is here, and plan. Raises UsageError subclasses; nothing has been written yet."""
+    old = resultfile.read(request.like) if request.like else None
     loaded = suite.load(request.suite).override(regime=request.regime, rounds=request.rounds, seconds=request.seconds)
     where = Condition.parse(request.where) if request.where else None
     probe = probing.ask(request.device, request.backend_files, loaded.cases, interpreter=interpreter)
@@ -131,7 +136,17 @@ def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
         row_ids=request.row_ids or None,
         try_oom=request.try_oom,
     )
-    return Prepared(request, loaded, probe, planned, interpreter)
+    like = {} if old is None else like_rows(old, planned)
+    return Prepared(request, loaded, probe, planned, interpreter, like)
+
+
+def like_rows(old: resultfile.ResultFile, planned: Plan) -> dict[str, tuple[int, int]]:
+    """K and n of every planned row that the older file timed. Raises UsageError if it timed none of them."""
+    wanted = {row.row_id for row in planned.rows}
+    like = {row.row_id: (row.K, row.n) for row in old.rows if row.row_id in wanted and row.K and row.n}
+    if not like:
+        raise UsageError(f"--like must be a file with rows of this suite that were timed, got none in '{old.path}'")
+    return like
 
 
 def prepare_ab(request: Request, a: Side, b: Side) -> list[Prepared]:
@@ -202,7 +217,9 @@ def open_line(
     )
     start = InProcessWorker if request.in_process else partial(WorkerProcess, ready.interpreter)
     row_limits = RowLimits(request.timeout_s, request.prepare_s)
-    supervisor = Supervisor(start, start_command(ready, store), recorder, row_limits, canary=canary_command(ready))
+    supervisor = Supervisor(
+        start, start_command(ready, store), recorder, row_limits, canary=canary_command(ready), like=ready.like
+    )
     return Line(ready, writer, recorder, supervisor, owed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
@@ -94,11 +94,12 @@ class Supervisor:
         limits: Limits,
         *,
         canary: dict[str, Any] | None = None,
+        like: Mapping[str, tuple[int, int]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.start_worker, self.start_command = start_worker, dict(start_command)
         self.sink, self.limits = sink, limits
-        self.canary, self.clock = canary or {}, clock
+        self.canary, self.like, self.clock = canary or {}, like or {}, clock
         self.worker: Worker | None = None
         self.worker_start_s = 0.0
         self._described: set[str] = set()
@@ -176,10 +177,7 @@ class Supervisor:
                     {
                         "cmd": "case",
                         "key": run.case.key,
-                        "jobs": [
-                            {"row_id": r.row_id, "backend": r.backend, "describe": r.row_id not in self._described}
-                            for r in run.jobs
-                        ],
+                        "jobs": [self._job(row) for row in run.jobs],
                     }
                 )
                 done = self._collect(worker, run, round_)
@@ -190,6 +188,15 @@ class Supervisor:
                 self._drop()
             elif run.rows:
                 self._finish_all(run, round_, "error", "the worker ended the case without this row")
+
+    def _job(self, row: PlannedRow) -> dict[str, Any]:
+        described = row.row_id in self._described
+        return {
+            "row_id": row.row_id,
+            "backend": row.backend,
+            "describe": not described,
+            "like": self.like.get(row.row_id),
+        }
 
     def _collect(self, worker: Worker, run: CaseRun, round_: int) -> bool:
         """Take events until the case is done (True) or the worker must be replaced (False)."""

@@ -56,7 +56,7 @@ class Session:
         case = Case.from_key(command["key"])
         tensors = inputs.make(case, self.device.torch_name)
         jobs = [
-            Job(j["row_id"], self.backends[j["backend"]], first_board_row(i), j["describe"])
+            Job(j["row_id"], self.backends[j["backend"]], first_board_row(i), j["describe"], like_of(j))
             for i, j in enumerate(command["jobs"])
         ]
         reference, seconds = None, 0.0
@@ -79,6 +79,12 @@ class Session:
         reading = measure_canary(self.engine, command["dtypes"], command["regime"])
         self.options = replace(self.options, null_ns=reading.null_ns)
         self.emit({"ev": "canary", "where": command["where"], "reading": reading.to_json()})
+
+
+def like_of(job: dict[str, Any]) -> tuple[int, int] | None:
+    """K and n to take, if the job says so."""
+    like = job.get("like")
+    return None if like is None else (int(like[0]), int(like[1]))
 
 
 def serve(commands: int, emit: Callable[[dict[str, Any]], None], board: Board) -> None:

@@ -191,6 +191,15 @@ def test_a_short_call_is_repeated_until_the_timed_span_is_50_us_and_rotates_with
     assert out.derived.loops == 7
 
 
+@pytest.mark.parametrize("regime", ["burst", "graph", "cpu"])
+def test_a_candidate_measured_like_an_older_row_takes_its_K_and_n(regime: Any) -> None:
+    engine = FakeEngine()
+    candidate = Candidate("a", engine.launcher("a", Kernel(80 * US)), 3, like=(9, 17))
+    measured = measure([candidate], method_for(regime, GPU, "normal"), Limits(), engine, lambda *_: None)
+
+    assert (measured["a"].K, measured["a"].n) == (9, 17)
+
+
 def test_host_time_does_not_reach_the_samples_of_a_short_call() -> None:
     engine = FakeEngine()
     [out] = run(engine, {"a": Kernel(60 * US, host=400 * US)}).values()
