@@ -8,7 +8,7 @@ EXTRAS := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo '[gpu]')
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit proof format clean
+.PHONY: help demo test check lint types unit proof docs-tables format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,9 @@ unit: $(VENV)/dev  ## pytest, on two processes
 
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
+
+docs-tables: $(VENV)/dev  ## rewrite the tables of README and docs from the files in results/
+	$(BIN)/python docs/tables.py
 
 format: $(VENV)/dev  ## write the format that lint asks for
 	$(BIN)/ruff check --fix .
