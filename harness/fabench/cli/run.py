@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.errors import UsageError
-from fabench.names import FAILED, REGIMES, STATUSES
+from fabench.names import FAILED, REGIMES, SKIPPED, STATUSES
 
 if TYPE_CHECKING:
-    from fabench.runner import Outcome
+    from fabench.resultfile import ResultFile
 
 INTERRUPTED = 130
 
@@ -67,9 +67,10 @@ def command(
     Exit code 0: every row is ok or was skipped for a reason; 1: a row failed; 2: usage, or nothing could run;
     130: interrupted.
     """
-    from fabench import runner
+    from fabench import resultfile, runner
     from fabench.ab import parse_pair
     from fabench.views.dryrun import render
+    from fabench.views.show import show, terminal_width
 
     if ab and options["resume"]:
         raise UsageError("--resume continues one file, got --ab too; run the A/B again")
@@ -88,31 +89,22 @@ def command(
         click.echo(render(sides[0].suite, sides[0].plan))
         return
     outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
-    for outcome in outcomes:
-        print_table(outcome, format_)
-    sys.exit(max(exit_code(outcome, failing) for outcome in outcomes))
+    results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]
+    for result in results:
+        click.echo(show([result], format_, width=terminal_width()))
+        click.echo(f"\n{result.path}", err=True)
+    if any(outcome.interrupted for outcome in outcomes):
+        sys.exit(INTERRUPTED)
+    sys.exit(max(exit_code(result, failing) for result in results))
 
 
-def print_table(outcome: Outcome, format_: str) -> None:
-    """The table of what is in the file now, and where the file is."""
-    from fabench import resultfile
-    from fabench.views.show import show, terminal_width
-
-    click.echo(show([resultfile.read(outcome.path, allow_partial=True)], format_, width=terminal_width()))
-    click.echo(f"\n{outcome.path}", err=True)
-
-
-def exit_code(outcome: Outcome, failing: frozenset[str]) -> int:
-    """130 interrupted; 2 if no row could run; 1 if a row has a failing status; else 0."""
-    if outcome.interrupted:
-        return INTERRUPTED
-    counts = outcome.counts
-    if counts and not counts.total() - counts["unsupported"] - counts["unavailable"]:
-        click.echo(
-            "Error: no row could run: every one is unsupported or unavailable here; see the reasons above", err=True
-        )
+def exit_code(result: ResultFile, failing: frozenset[str]) -> int:
+    """2 if every row of the file was skipped; 1 if one has a failing status; else 0."""
+    statuses = {row.status for row in result.rows}
+    if statuses and statuses <= set(SKIPPED):
+        click.echo("Error: no row could run here; see the reasons above", err=True)
         return 2
-    return 1 if any(counts[status] for status in STATUSES if status in failing) else 0
+    return int(bool(statuses & failing))
 
 
 def read_row_ids(path: Path) -> list[str]:
