@@ -175,3 +175,31 @@ def test_a_fact_that_cannot_be_is_a_sentence(facts: dict[str, Any], message: str
 
         @fabench.backend(name="mine", **facts)
         def attention(q, k, v, causal=False): ...
+
+
+class OutOfMemoryError(RuntimeError): ...
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (
+            RuntimeError("sizes 4 and 2 differ\nat x"),
+            (NotImplementedError, "kv_heads = 2 with heads = 4: RuntimeError: sizes"),
+        ),
+        (IndexError("head 3"), (NotImplementedError, "kv_heads = 2 with heads = 4: IndexError: head 3")),
+        (OutOfMemoryError("full"), (OutOfMemoryError, "full")),
+        (RuntimeError("CUDA error: an illegal memory access"), (RuntimeError, "illegal memory access")),
+    ],
+)
+def test_whatever_a_bare_function_raises_on_grouped_heads_is_a_refusal(error: Exception, seen: tuple[Any, str]) -> None:
+    def attention(q, k, v):
+        raise error
+
+    grouped = replace(SHAPE, kv_heads=2)
+    with pytest.raises(seen[0], match=seen[1]):
+        bare(attention).prepare(grouped, CPU).call(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(type(error)):
+        bare(attention).prepare(SHAPE, CPU).call(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(type(error)):
+        fabench.backend(name="declared")(attention).prepare(grouped, CPU).call(None, None, None)  # type: ignore[arg-type]

@@ -16,12 +16,14 @@ from fabench.text import did_you_mean
 if TYPE_CHECKING:
     import torch
 
-    from fabench.backend import Output
+    from fabench.backend import Call, Output
 
 KEYWORDS = ("causal", "scale", "window", "softcap", "alignment", "return_lse")
 """The keywords of the contract. The ones a function has declare what it supports."""
 OFF: dict[str, tuple[Any, ...]] = {"causal": (False,), "window": (None, (-1, -1)), "softcap": (None, 0.0)}
 """Values that switch a feature off: a function whose own default is one of them need not be told."""
+DEVICE_ERRORS = ("OutOfMemoryError", "MemoryError", "AcceleratorError")
+"""Exceptions that say nothing of what a function supports."""
 _DECLARES = {
     "causal": "causal",
     "scale": "scale",
@@ -54,6 +56,8 @@ class FunctionBackend(Backend):
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:
             return function(q, k, v, **keywords)  # type: ignore[no-any-return]
 
+        if self.facts.bare and case.kv_heads != case.heads:
+            return Prepared(_grouped_heads_are_tried(call, case))
         return Prepared(call)
 
     def _keywords(self, case: Case, lse: bool) -> dict[str, Any]:
@@ -77,6 +81,23 @@ class FunctionBackend(Backend):
                 value = case.softmax_scale
             keywords[name] = value
         return keywords
+
+
+def _grouped_heads_are_tried(call: Call, case: Case) -> Call:
+    """A bare function cannot declare that it knows no grouped heads: whatever it raises on them is that refusal."""
+
+    def tried(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:
+        try:
+            return call(q, k, v)
+        except Exception as error:
+            if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
+                raise
+            first = next(iter(str(error).splitlines()), "")
+            raise NotImplementedError(
+                f"kv_heads = {case.kv_heads} with heads = {case.heads}: {type(error).__name__}: {first}"
+            ) from error
+
+    return tried
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
