@@ -16,23 +16,30 @@ from fabench.reference.scores import Tile
 class RowGradient:
     """What the backward adds up for a block of query rows [heads, rows, d].
 
-    dQ by model (before the scale), Σ W² K² by channel (A(dQ)² over s²), and Σ P K: an error of delta is common to all
-    keys of a row, so it reaches dQ through this sum whole, where independent errors add in quadrature.
+    dQ by model (before the scale), Σ W² K² by channel (A(dQ)² over s²), the same with S² in the sum, and Σ P K: an
+    error of delta is common to all keys of a row, so it reaches dQ through this sum whole, where independent errors add
+    in quadrature.
     """
 
     dQ: dict[Model, torch.Tensor]
     squares: torch.Tensor
+    weighted: torch.Tensor
     mean_key: torch.Tensor
 
 
 @dataclass
 class KeyGradient:
-    """What it adds up for a set of keys: dK (before the scale) and dV by model, squares, and the longest query."""
+    """What it adds up for a set of keys.
+
+    DK (before the scale) and dV by model, their squares by channel, those with S² in the sum, and the longest query.
+    """
 
     dK: dict[Model, torch.Tensor]
     dV: dict[Model, torch.Tensor]
     squares_dK: torch.Tensor
     squares_dV: torch.Tensor
+    weighted_dK: torch.Tensor
+    weighted_dV: torch.Tensor
     reach: torch.Tensor
 
     @classmethod
@@ -42,15 +49,23 @@ class KeyGradient:
         def zeros(*more: int) -> torch.Tensor:
             return torch.zeros((*shape, *more), dtype=torch.float64, device=device)
 
-        return cls({m: zeros(d) for m in models}, {m: zeros(dv) for m in models}, zeros(d), zeros(dv), zeros())
+        return cls(
+            {m: zeros(d) for m in models},
+            {m: zeros(dv) for m in models},
+            zeros(d),
+            zeros(dv),
+            zeros(),
+            zeros(),
+            zeros(),
+        )
 
     def add(self, heads: slice, keys: slice, other: KeyGradient) -> None:
         """Add the sums of one tile to the keys it holds."""
         for model, sums in self.dK.items():
             sums[heads, keys] += other.dK[model]
             self.dV[model][heads, keys] += other.dV[model]
-        self.squares_dK[heads, keys] += other.squares_dK
-        self.squares_dV[heads, keys] += other.squares_dV
+        for name in ("squares_dK", "squares_dV", "weighted_dK", "weighted_dV"):
+            getattr(self, name)[heads, keys] += getattr(other, name)
         self.reach[heads, keys] = torch.maximum(self.reach[heads, keys], other.reach)
 
 
@@ -87,10 +102,15 @@ class Backward:
                 W = (W if scores.slope is None else W * scores.slope).square_()
                 mean_key = (P if scores.slope is None else P * scores.slope) @ k
                 P2 = P.square_()
-        squares_dQ = W @ k.square()
-        squares_dK = W.transpose(-1, -2) @ tile.q.square()
-        squares_dV = P2.transpose(-1, -2) @ self.dO.square()
+                S2 = finite(scores.S).square()
+        k2, q2, dO2 = k.square(), tile.q.square(), self.dO.square()
+        squares_dQ, squares_dK, squares_dV = W @ k2, W.transpose(-1, -2) @ q2, P2.transpose(-1, -2) @ dO2
+        W, P2 = W.mul_(S2), P2.mul_(S2)
+        weighted_dQ = (W @ k2.sum(-1, keepdim=True))[..., 0]
+        weighted_dK = (W.transpose(-1, -2) @ q2.sum(-1, keepdim=True))[..., 0]
+        weighted_dV = (P2.transpose(-1, -2) @ dO2.sum(-1, keepdim=True))[..., 0]
         norms = tile.q.norm(dim=-1)[..., None]
         longest = norms if tile.shown is None else torch.where(tile.shown, norms, 0.0)
         reach = longest.amax(1).expand(k.shape[:2])
-        return RowGradient(dQ, squares_dQ, mean_key), KeyGradient(dK, dV, squares_dK, squares_dV, reach)
+        by_row = RowGradient(dQ, squares_dQ, weighted_dQ, mean_key)
+        return by_row, KeyGradient(dK, dV, squares_dK, squares_dV, weighted_dK, weighted_dV, reach)

@@ -29,7 +29,8 @@ class Forward:
 
     After construction: `lse[family]`, `O[model]` (rounded as the model's output), and of the exact pass
     `squares` = Σ P² V² by channel, `Bv` = (Σ P|V - O|²)^½, `reach` = max |q||k| over attended keys, and
-    `score_error[family]`, a bound on the error of the family's scores.
+    `score_error[family]`, a bound on the error of the family's scores. `weighted` is (Σ P²S²|V|²)^½: what errors
+    relative to the scores, as of class B, do to O.
     """
 
     def __init__(self, problem: Problem, heads: slice, rows: Positions, q: torch.Tensor, groups: list[Family]) -> None:
@@ -74,19 +75,21 @@ class Forward:
         """Second pass: P, O, and the sums the tolerance is made of."""
         shape, dv = self.q.shape[:2], self.problem.v.shape[-1]
         sums = {model: self.q.new_zeros((*shape, dv)) for family in self.groups for model in family}
-        squares, spread = self.q.new_zeros((*shape, dv)), self.q.new_zeros(shape)
+        squares, spread, weighted = self.q.new_zeros((*shape, dv)), self.q.new_zeros(shape), self.q.new_zeros(shape)
         divisors = {family: torch.where(s.l > 0, s.l, 1.0)[..., None] for family, s in self.states.items()}
         for tile, _, v in self.tiles():
             v_squared = v.square()
             norms = v_squared.sum(-1, keepdim=True)
             for family in self.groups:
-                E = torch.exp(tile.scores(family[0]).S - finite(self.states[family].m)[..., None])
+                S = tile.scores(family[0]).S
+                E = torch.exp(S - finite(self.states[family].m)[..., None])
                 for model in family:
                     P = model.P(E / divisors[family] if model.normalised else E)
                     sums[model] += P @ model.operand(v)
                 if family[0] is EXACT:
                     spread += (E @ norms)[..., 0]
                     squares += E.square_() @ v_squared
+                    weighted += (E.mul_(finite(S).square()) @ norms)[..., 0]
         self.O = {
             model: model.out(sums[model] if model.normalised else sums[model] / divisors[family])
             for family in self.groups
@@ -94,4 +97,5 @@ class Forward:
         }
         l = divisors[self.groups[0]]
         self.squares = squares / l.square()
+        self.weighted = weighted.sqrt() / l[..., 0]
         self.Bv = (spread / l[..., 0] - self.O[EXACT].square().sum(-1)).clamp(min=0.0).sqrt()

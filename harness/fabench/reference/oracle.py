@@ -82,13 +82,14 @@ class _Oracle:
         """Every output of the case."""
         case, rows = self.case, self.row_shape
         self.O = {m: self._zeros(*rows, case.dv) for m in self.all_models}
-        self.lse, self.Bv, self.reach = (self._zeros(*rows) for _ in range(3))
+        self.lse, self.Bv, self.reach, self.weighted = (self._zeros(*rows) for _ in range(4))
         self.squares = self._zeros(*rows, case.dv)
         self.score_error = {m: self._zeros(*rows) for m in self.models}
         gradients = None
         if case.has_backward:
             self.dQ = {m: self._zeros(*rows, case.d) for m in self.all_models}
-            self.squares_dQ, self.delta_error = self._zeros(*rows, case.d), self._zeros(*rows)
+            self.squares_dQ = self._zeros(*rows, case.d)
+            self.weighted_dQ, self.delta_error = self._zeros(*rows), self._zeros(*rows)
             gradients = KeyGradient.zeros(self.all_models, self.key_shape, case.d, case.dv, self.device)
         for heads in self.problem.chunks():
             for block, out in self._row_blocks(heads):
@@ -125,7 +126,7 @@ class _Oracle:
         for m, O in forward.O.items():
             store(self.O[m], O)
         store(self.lse, forward.lse[self.groups[0]])
-        for name in ("squares", "Bv", "reach"):
+        for name in ("squares", "Bv", "reach", "weighted"):
             store(getattr(self, name), getattr(forward, name))
         for family in self.groups:
             for m in family:
@@ -144,8 +145,9 @@ class _Oracle:
             for m, dQ in by_row.dQ.items():
                 part = self.dQ[m][heads, :, out]
                 part += dQ.view(part.shape)
-            part = self.squares_dQ[heads, :, out]
-            part += by_row.squares.view(part.shape)
+            for into, sums in ((self.squares_dQ, by_row.squares), (self.weighted_dQ, by_row.weighted)):
+                part = into[heads, :, out]
+                part += sums.view(part.shape)
             mean_key += by_row.mean_key
             if gradients is not None:
                 gradients.add(heads, tile.keys.slice, by_key)
@@ -176,7 +178,7 @@ class _Oracle:
         norm_v = _norm(self.problem.v.flatten(1))[:, None, None]
         score = FP32_SCORE_ERROR * self.scale * self.reach
         noise = DTYPES[self.case.dtype].eta * norm_v + score * self.Bv
-        O = self._expected(self.O, self.squares, count, noise, (B, H), self.rows)
+        O = self._expected(self.O, self.squares, self.weighted, count, noise, (B, H), self.rows)
         limit = LSE_ROUNDING * self.lse.abs().clamp(min=1.0) + score
         tolerance = {
             m.accuracy: torch.where(count == 0, 0.0, limit + self.score_error[m]).view(B, H, -1)
@@ -202,10 +204,12 @@ class _Oracle:
         by_row = self._attended(case.mask, self.rows, self.row_shape)
         by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
         rows, heads = (case.batch, case.heads), (case.batch, case.kv_heads)
+        weighted_dQ, weighted_dK = s * self.weighted_dQ.sqrt(), s * g.weighted_dK.sqrt()
+        weighted_dV, delta = g.weighted_dV.sqrt(), s * self.delta_error
         return {
-            "dQ": self._expected(self.dQ, squares_dQ, by_row, noise_dQ, rows, self.rows, s * self.delta_error),
-            "dK": self._expected(g.dK, squares_dK, by_key, noise_dK, heads, self.keys),
-            "dV": self._expected(g.dV, g.squares_dV, by_key, noise_dV, heads, self.keys),
+            "dQ": self._expected(self.dQ, squares_dQ, weighted_dQ, by_row, noise_dQ, rows, self.rows, delta),
+            "dK": self._expected(g.dK, squares_dK, weighted_dK, by_key, noise_dK, heads, self.keys),
+            "dV": self._expected(g.dV, g.squares_dV, weighted_dV, by_key, noise_dV, heads, self.keys),
         }
 
     def _attended(self, mask: Mask, rows: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
@@ -230,6 +234,7 @@ class _Oracle:
         self,
         values: dict[Model, torch.Tensor],
         squares: torch.Tensor,
+        weighted: torch.Tensor,
         count: torch.Tensor,
         noise: torch.Tensor,
         heads: tuple[int, int],
@@ -238,8 +243,9 @@ class _Oracle:
     ) -> Expected:
         """N_r = |T^m - T*| + u/2 |T*| + u/4 A + u/2 delta's error + fp32 sums + noise, a row; 0 for contract zeros.
 
-        `squares` is A² by channel; `count` how many terms the row sums, 0 making it a contract zero; `noise` the
-        underflow and score errors.
+        Class B adds u/2 (Σ P²S²|V|²)^½ (`weighted`): its scores are off by u|S|, and one emulated draw of that may be
+        small by chance. `squares` is A² by channel; `count` how many terms the row sums, 0 making it a contract zero;
+        `noise` the underflow and score errors.
         """
         exact = values[EXACT]
         length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
@@ -250,6 +256,8 @@ class _Oracle:
             difference = values[m] - exact
             N = difference.norm(dim=-1) + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
             assert m.accuracy is not None
+            if m.accuracy == "B":
+                N = N + m.unit / 2 * weighted
             tolerance[m.accuracy] = torch.where(empty, 0.0, N).view(*heads, -1)
             errors[m.accuracy] = float(difference.abs().max()) if difference.numel() else 0.0
         even = exact.shape[-1] ** -0.5

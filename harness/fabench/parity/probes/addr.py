@@ -113,10 +113,9 @@ def _check_dv(bench: Bench, got: torch.Tensor, chosen: torch.Tensor, dO: torch.T
     for h in range(case.heads):
         right[:, h // group].index_add_(1, chosen[h] % (case.Nk + 1), dO[:, h].double())
     right = right[:, :, : case.Nk]
-    # P comes back from S - LSE, whose fp32 rounding grows with the score; in 16 bits it rounds to 1 all the same.
-    largest = MARGIN_NATS / 2 * case.d / (case.d // code_width(case))
-    slack = right.abs() * largest * 2.0**-19 if bench.dtype == torch.float32 else torch.zeros_like(right)
-    wrong = (right.abs() <= 1.0 / bench.unit) & ~((got - right).abs() <= slack + 1e-6)
+    # In fp32 P = exp(S - LSE) keeps the rounding of S; wrong rows are off by whole numbers. 16 bits round it to 1.
+    slack = 0.01 * (1.0 + right.abs()) if bench.dtype == torch.float32 else torch.full_like(right, 1e-6)
+    wrong = (right.abs() <= 1.0 / bench.unit) & ~((got - right).abs() <= slack)
     if bool(wrong.any()):
         at = first_index(wrong)
         found = _found(got[at[:3]], right)
