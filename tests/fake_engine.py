@@ -44,6 +44,7 @@ class FakeEngine:
     """What a span of any canary takes."""
     flush_ns: float = 30 * US
     null_ns: float = 2 * US
+    null_host_ns: float = 1 * US
     memory: int = 100 << 30
     host: float = 0.0
     stream: float = 0.0
@@ -150,11 +151,11 @@ class FakeEngine:
         return lambda: self._probe(f"copy {nbytes}", nbytes / 2e3)  # 2 TB/s each way
 
     def null(self) -> Callable[[], Any]:
-        return lambda: self._probe("null", self.null_ns)
+        return lambda: self._probe("null", self.null_ns, self.null_host_ns)
 
-    def _probe(self, name: str, ns: float) -> None:
+    def _probe(self, name: str, ns: float, host_ns: float = US) -> None:
         self.journal.append((name,))
-        self.host += US
+        self.host += host_ns
         self._queue(ns)
 
     def free_bytes(self) -> int:

@@ -30,7 +30,7 @@ def figures() -> ModuleType:
 
 
 def proof(**parts: Any) -> dict[str, Any]:
-    return {"device": "NVIDIA X", "torch": "2.11", "wall_s": 200.0, "skipped": [], "errors": {}, **parts}
+    return {"rules": "2", "device": "NVIDIA X", "torch": "2.11", "wall_s": 200.0, "skipped": [], "errors": {}, **parts}
 
 
 @pytest.mark.skipif(not PROOF.exists(), reason="no proof has been measured yet: results/nvidia-h200/measure_proof.json")
@@ -53,7 +53,8 @@ def test_filling_replaces_only_what_is_between_the_marks_and_twice_is_once(figur
 
     assert filled == (
         "before\n<!-- figures: where -->\n"
-        "NVIDIA X, 700 W, driver 580, torch 2.11, in 200 s of device time. Left out: idle; spin (no).\n"
+        "NVIDIA X, 700 W, driver 580, torch 2.11, in 200 s of device time, by version 2 of the rules. "
+        "Left out: idle; spin (no).\n"
         "<!-- end -->\nafter\n"
     )
     assert (

@@ -24,6 +24,7 @@ import torch
 from proof_bench import AA, Proof
 
 from fabench import environment
+from fabench.measure.rules import VERSION
 from fabench.measure.sampling import median
 
 PARTS: dict[str, Callable[[Proof], Any]] = {
@@ -74,7 +75,7 @@ def table_of(results: dict[str, Any]) -> str:
                 f"{entry['row']:46} / profiler {entry['profiler_ratio']:.4f}  / do_bench {entry['do_bench_ratio']:.4f}"
             )
     for entry in results.get("spin") or []:
-        shown = {k: entry[f"{k}_tflops"] for k in ("without", "with", "graph")}
+        shown = {k: entry.get(f"{k}_tflops") for k in ("without", "with", "last", "graph")}
         lines.append(
             f"{entry['row']:46} TFLOP/s "
             + " ".join(f"{k} {'-' if v is None else format(v, '.0f')}" for k, v in shown.items())
@@ -93,12 +94,30 @@ def table_of(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def about(proof: Proof, out: Path, *, fresh: bool) -> dict[str, Any]:
+    """What the file says of where it was measured, and the parts it has, if they were measured alike."""
+    facts: dict[str, Any] = {
+        "rules": VERSION,
+        "device": proof.device.name,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    if not proof.dry:
+        facts["driver"] = environment.software(proof.device, {}).driver
+        facts["power_limit_w"] = environment.identity(proof.device).power_limit_w
+    before = json.loads(out.read_text()) if out.exists() and not fresh else {}
+    if any(before.get(name) != value for name, value in facts.items()):
+        before = {}
+    return {"seconds": {}, **before, **facts, "skipped": [], "errors": {}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", default="measure_proof.json")
     parser.add_argument("--parts", default=",".join(ORDER))
     parser.add_argument("--deadline", type=float, default=240.0, help="seconds after which no part starts")
     parser.add_argument("--dry", action="store_true", help="try the script on a CPU")
+    parser.add_argument("--fresh", action="store_true", help="do not keep the parts of OUT that are not measured now")
     parser.add_argument("--round", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.round:
@@ -107,17 +126,7 @@ def main() -> None:
     began, wanted = time.perf_counter(), arguments.parts.split(",")
     waiting = start_rounds(arguments.dry) if "rounds" in wanted else []
     proof = Proof(arguments.dry)
-    results: dict[str, Any] = {
-        "device": proof.device.name,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "skipped": [],
-        "errors": {},
-        "seconds": {},
-    }
-    if not arguments.dry:
-        results["driver"] = environment.software(proof.device, {}).driver
-        results["power_limit_w"] = environment.identity(proof.device).power_limit_w
+    results = about(proof, Path(arguments.out), fresh=arguments.fresh)
     parts: dict[str, Callable[[], Any]] = {name: (lambda part=part: part(proof)) for name, part in PARTS.items()}  # type: ignore[misc]
     parts["rounds"] = lambda: proof_parts.part_rounds(waiting)
     try:
@@ -131,7 +140,7 @@ def main() -> None:
             except Exception as error:  # one broken part must not cost the others
                 results["errors"][name] = f"{type(error).__name__}: {error}"
             results["seconds"][name] = time.perf_counter() - started
-            results["wall_s"] = time.perf_counter() - began
+            results["wall_s"] = sum(results["seconds"].values())
             Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
             Path(arguments.out).write_text(json.dumps(results, indent=1) + "\n")
     finally:

@@ -25,6 +25,7 @@ from fabench.measure.rules import RULES, Rules  # noqa: E402
 from fabench.measure.sampling import Burst, Candidate, Limits, Measurement, measure, median  # noqa: E402
 from fabench.measure.telemetry import Reader  # noqa: E402
 from fabench.measure.track import Track  # noqa: E402
+from fabench.measure.window import Windows  # noqa: E402
 
 FIXED_N = Limits(half_width=1.0)
 """Stops at the first checkpoint, 30 samples: repeats of equal n."""
@@ -108,10 +109,13 @@ class Proof:
         method = method_for(regime, self.device, "normal")
         return check(measure(self.candidates(rows), method, limits, self.engine, lambda *_: None))
 
-    def with_rules(self, rows: Sequence[Row], rules: Rules) -> dict[str, Measurement]:
-        """As `measured`, by rules that no regime has."""
+    def with_rules(self, rows: Sequence[Row], rules: Rules, *, spin_last: bool = False) -> dict[str, Measurement]:
+        """As `measured`, by rules that no regime has; `spin_last` spins after the flush and not before it."""
         tracks = [Track(candidate, self.engine, rules, random.Random(0)) for candidate in self.candidates(rows)]
-        Burst(tracks, rules, FIXED_N, self.engine, lambda *_: None).run()
+        burst = Burst(tracks, rules, FIXED_N, self.engine, lambda *_: None)
+        if spin_last:
+            burst.windows = Windows(SpinLast(self.engine))  # type: ignore[arg-type]
+        burst.run()
         return check({track.name: track.out for track in tracks})
 
     def captured(self, rows: Sequence[Row]) -> dict[str, Measurement]:
@@ -122,6 +126,23 @@ class Proof:
 
     def sm_clock(self) -> float | None:
         return None if self.nvml is None else self.nvml.poll().sm_clock_mhz
+
+
+class SpinLast:
+    """An engine whose spin waits for the flush, and then follows it."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine, self._ns = engine, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def spin(self, ns: float) -> None:
+        self._ns = ns
+
+    def flush(self) -> None:
+        self._engine.flush()
+        self._engine.spin(self._ns)
 
 
 def check(found: dict[str, Measurement]) -> dict[str, Measurement]:

@@ -47,11 +47,12 @@ def middle(values: Sequence[float]) -> float:
 def where(proof: Proof) -> str:
     limit = proof.get("power_limit_w")
     power = "" if limit is None else f", {limit:.0f} W"
-    parts = [*proof["skipped"], *(f"{name} ({error})" for name, error in proof["errors"].items())]
+    skipped = [name for name in proof["skipped"] if name not in proof]
+    parts = [*skipped, *(f"{name} ({error})" for name, error in proof["errors"].items())]
     left_out = f" Left out: {'; '.join(parts)}." if parts else ""
     return (
         f"{proof['device']}{power}, driver {proof.get('driver')}, torch {proof['torch']}, "
-        f"in {proof['wall_s']:.0f} s of device time.{left_out}\n"
+        f"in {proof['wall_s']:.0f} s of device time, by version {proof.get('rules', '1')} of the rules.{left_out}\n"
     )
 
 
@@ -106,9 +107,11 @@ def agreement(proof: Proof) -> str:
 def spin(proof: Proof) -> str:
     if not proof.get("spin"):
         return MISSING
+    # In version 1 of the rules the spin followed the flush.
+    kinds = ("without", "with", "none", "graph") if "rules" not in proof else ("without", "last", "with", "graph")
     rows = []
     for entry in proof["spin"]:
-        rates = [entry[f"{kind}_tflops"] for kind in ("without", "with", "graph")]
+        rates = [entry.get(f"{kind}_tflops") for kind in kinds]
         host = entry["t_host_ns"]
         rows.append(
             [
@@ -117,7 +120,7 @@ def spin(proof: Proof) -> str:
                 *("-" if rate is None else f"{rate:.0f}" for rate in rates),
             ]
         )
-    return table(["row", "host us", "without spin", "with spin", "graph"], rows)
+    return table(["row", "host us", "no spin", "flush, spin", "spin, flush", "graph"], rows)
 
 
 def idle(proof: Proof) -> str:

@@ -126,15 +126,21 @@ def part_gate(proof: Proof) -> Any:
 
 
 def part_spin(proof: Proof) -> Any:
-    """Short rows with the spin, without it, and replayed from a graph."""
+    """Short rows with the spin, without it, with it after the flush, and replayed from a graph."""
     rows = proof.rows(SPIN)
     with_spin = proof.measured(rows)
     without = proof.with_rules(rows, replace(proof.burst, spin=False))
+    last = proof.with_rules(rows, proof.burst, spin_last=True)
     graph = None if proof.dry else proof.captured(rows)
     table = []
     for row in rows:
         flops = cost(row.case).flops
-        ns = {"with": with_spin[row.name], "without": without[row.name], "graph": (graph or {}).get(row.name)}
+        ns = {
+            "with": with_spin[row.name],
+            "without": without[row.name],
+            "last": last[row.name],
+            "graph": (graph or {}).get(row.name),
+        }
         table.append(
             {
                 "row": row.name,

@@ -30,10 +30,11 @@ def test_in_bursts_it_rests_as_rows_do() -> None:
 
 
 def test_sustained_it_runs_a_second_before_what_counts() -> None:
-    engine = FakeEngine()
+    engine = FakeEngine(null_host_ns=20 * US)
     engine.gemm_ns = lambda e: 1.5 * MS if e.stream < 0.8e9 else 1.8 * MS
     reading = measure_canary(engine, ["bf16"], "sustained")
 
+    assert reading.null_ns == pytest.approx(2 * US, rel=0.02)  # the device's floor, not the host's
     assert reading.gemm_flops["bf16"] == pytest.approx(2 * 8192**3 / 1.8e-3)
     assert not any(entry[0] == "sleep" for entry in engine.journal)
 

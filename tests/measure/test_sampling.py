@@ -76,7 +76,7 @@ def test_no_window_holds_more_than_10_ms_of_work_and_the_device_rests_nine_times
         assert rest_s * 1e9 >= 0.95 * 9 * busy
 
 
-def test_each_timed_span_is_flush_spin_start_call_end_and_the_host_waits_only_at_the_end_of_a_window() -> None:
+def test_each_timed_span_is_spin_flush_start_call_end_and_the_host_waits_only_at_the_end_of_a_window() -> None:
     engine = FakeEngine()
     run(engine, {"a": Kernel(1 * MS)})
 
@@ -89,7 +89,7 @@ def test_each_timed_span_is_flush_spin_start_call_end_and_the_host_waits_only_at
     body = window[gate_end + 2 :]  # after the record that opens the window
     spans = body.count("flush")
     assert spans >= 5
-    assert body == ["flush", "spin", "record", "a", "record"] * spans + ["wait"]
+    assert body == ["spin", "flush", "record", "a", "record"] * spans + ["wait"]
 
 
 def test_candidates_are_interleaved_window_by_window_and_every_second_pass_is_reversed() -> None:

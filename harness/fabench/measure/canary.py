@@ -23,7 +23,7 @@ SAMPLES = 10
 NULL_LOOPS = 64
 """Empty kernels a span: one alone would be shorter than the timer's step."""
 SUSTAINED_S = 1.0
-SPIN_NS = 500e3
+SPIN_NS, NULL_SPIN_NS = 500e3, 2e6
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def measure_canary(engine: Engine, dtypes: Sequence[str], regime: Regime) -> Can
     rules = RULES["burst" if regime == "graph" else regime]
     probe = Probe(engine, rules)
     with quiet_gc():
-        null_ns = probe.time(engine.null(), loops=NULL_LOOPS)
+        null_ns = probe.launch_floor(engine.null())
         gemm_flops = {}
         for dtype in dict.fromkeys(dtypes):
             n = GEMM_N[kind].get(dtype, USUAL_N[kind])
@@ -69,24 +69,33 @@ class Probe:
         self.engine, self.rules = engine, rules
         self.pace, self.windows = Pace(engine, rules), Windows(engine)
 
-    def time(self, launch: Callable[[], Any], loops: int = 1) -> float:
-        """Median nanoseconds of one launch."""
+    def launch_floor(self, null: Callable[[], Any]) -> float:
+        """Median nanoseconds of one empty launch among many, all queued before the first may start."""
 
         def span(_: int) -> None:
-            for _ in range(loops):
-                launch()
+            for _ in range(NULL_LOOPS):
+                null()
+
+        spin_ns = NULL_SPIN_NS if self.engine.asynchronous else 0.0
+        return median(self.windows.run(span, SAMPLES, NULL_LOOPS, flush=False, spin_ns=spin_ns).samples_ns)
+
+    def time(self, launch: Callable[[], Any]) -> float:
+        """Median nanoseconds of one launch, timed as the regime times rows."""
+
+        def span(_: int) -> None:
+            launch()
 
         spin_ns = SPIN_NS if self.engine.asynchronous else 0.0
-        once = self.windows.run(span, 1, loops, flush=False, spin_ns=spin_ns).samples_ns[0] * loops
+        once = self.windows.run(span, 1, 1, flush=False, spin_ns=spin_ns).samples_ns[0]
         if self.rules.settle_s:
             spans = max(SAMPLES, int(SUSTAINED_S * 1e9 / once))
-            return median(self.windows.run(span, spans, loops, flush=False, spin_ns=0.0).samples_ns[-SAMPLES:])
+            return median(self.windows.run(span, spans, 1, flush=False, spin_ns=0.0).samples_ns[-SAMPLES:])
         samples: list[float] = []
         while len(samples) < SAMPLES:
             opening = self.pace.open()
             room = int((self.rules.window_ns - opening.gate_ns) / (once + spin_ns))
             count = max(1, min(SAMPLES - len(samples), room))
-            window = self.windows.run(span, count, loops, flush=False, spin_ns=spin_ns)
+            window = self.windows.run(span, count, 1, flush=False, spin_ns=spin_ns)
             samples += window.samples_ns
             self.pace.close(window.busy_ns + opening.gate_ns)
         return median(samples)
