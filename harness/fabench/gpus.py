@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fabench.device import Device
@@ -119,6 +119,11 @@ def named(slug: str) -> Gpu:
         capability=entry.capability,
         source=entry.source,
     )
+
+
+def here(device: Device) -> Gpu:
+    """The device here with its datasheet's peaks, or computed ones."""
+    return replace(measured(device, {}, None), peaks=peaks(device))
 
 
 def measured(device: Device, gemm_flops: dict[str, float], copy_bandwidth: float | None) -> Gpu:

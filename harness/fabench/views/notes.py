@@ -31,13 +31,16 @@ class Notes:
     """The footnotes of one table: equal texts share a number, in the order in which they are met."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
         """The number of `text`, from 1; a new one if it was not met before."""
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
+        return self._numbers.setdefault(text, len(self._numbers) + 1)
+
+    @property
+    def texts(self) -> list[str]:
+        """The footnotes in the order of their numbers."""
+        return list(self._numbers)
 
 
 def superscript(number: int) -> str:
