@@ -26,7 +26,7 @@ class Naive(Backend):
         softcap=True,
         accuracy="B",
         deterministic=("O", "dQ", "dK", "dV"),
-        kernels=("gemm", "softmax", "nvjet", "cutlass"),
+        kernels=("(?i)gemm", "gemv", "nvjet", "cutlass", "(?i)softmax"),
         memory="standard",
     )
 

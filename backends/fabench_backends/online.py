@@ -35,7 +35,7 @@ class Online(Backend):
             softcap=True,
             returns_lse=True,
             deterministic=("O", "LSE", "dQ", "dK", "dV"),
-            kernels=("gemm", "nvjet", "cutlass"),
+            kernels=("(?i)gemm", "gemv", "nvjet", "cutlass"),
         )
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:

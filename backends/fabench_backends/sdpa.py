@@ -164,7 +164,7 @@ MATH = Sdpa(
         summary="SDPA's reference: PyTorch operators, in fp32 for half inputs",
         window=True,
         deterministic=("O", "dQ", "dK", "dV"),
-        kernels=("gemm", "softmax", "nvjet", "cutlass"),
+        kernels=("(?i)gemm", "gemv", "nvjet", "cutlass", "(?i)softmax"),
         memory="standard",
     ),
 )
