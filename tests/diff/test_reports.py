@@ -265,3 +265,12 @@ def test_damage_is_told_the_same_way_by_a_process_of_its_own(tmp_path, mixed, mo
     assert alone.exit_code == both.exit_code == 2
     assert alone.output == both.output
     assert ".jsonl:10:" in both.output
+
+
+def test_a_table_of_very_many_bad_rows_is_cut_and_says_so(tmp_path):
+    cases = [rf.case(2048 + n) for n in range(220)]
+    old = write(tmp_path / "old.jsonl", table(1, cases=cases, backends=["sdpa-flash"], count=6))
+    new = write(tmp_path / "new.jsonl", table(2, cases=cases, backends=["sdpa-flash"], count=6, factor=1.2))
+    output = diff(old, new).output
+    assert "20 more rows (REGRESSED) are not shown: --all shows them" in output
+    assert output.count("REGRESSED\n") == 200

@@ -5,17 +5,15 @@ Rates are far from their limits (docs/diff.md shows them); the seeds are fixed, 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from diff_sessions import calibrated_diffs
 from fabench.diff.evidence import weigh
-from fabench.diff.noise import NoiseFile, RowNoise, SessionNoise
-from fabench.diff.noise import estimate as estimate_noise
 from fabench.diff.thresholds import Thresholds
-from noise_model import Design, Machine, Noise, tally, upper_bound
+from noise_model import Design, Noise, tally, upper_bound
 
 SPIKES = Noise(spike_share=0.05)
 
@@ -88,44 +86,12 @@ def test_p_values_are_what_they_say_at_the_edge_of_the_margin(rounds, spread):
 @pytest.mark.parametrize("common", [False, True])
 def test_tau_measured_in_twelve_sessions_serves_as_well_as_tau_known(common):
     """From A/A sessions through the noise file to the verdicts, offsets of rows apart or all as one."""
-    rng = np.random.default_rng(9)
     noise = Noise(common=0.005) if common else Noise(session=0.005)
-    slow, found, trials = 0, 0, 20
-    for _ in range(trials):
-        machine = Machine.draw(rng, 200, noise)
-        tau = calibrated(rng, machine, sessions=12)
-        old, new = (machine.rounds(rng, 10, machine.session(rng)) for _ in range(2))
-        new[0] += math.log1p(0.06)
-        design = Design(interleaved=False, tau2=tau.tau2, tau_nu=tau.nu)
-        evidence = weigh(*(dense(y) for y in (old, new)), design.context(Thresholds()), Thresholds())
-        slow += bool(evidence.slow[1:].any())
-        found += bool(evidence.slow[0])
-    assert slow == 0
+    slow, found, nu = calibrated_diffs(noise, sessions=12, diffs=20, effect=0.06)
+    assert slow == 0.0
     # If all rows move as one, a session is one observation and 12 of them say little: see docs/diff.md.
-    assert found / trials >= (0.25 if common else 0.9)
-
-
-def dense(y):
-    from fabench.diff.estimates import Rounds
-
-    return Rounds.dense(y)
-
-
-def calibrated(rng, machine, sessions):
-    """The variance that a noise file of that many A/A sessions yields for rows of this machine."""
-    out = []
-    for number in range(sessions):
-        y = machine.rounds(rng, 10, machine.session(rng))
-        rows = [
-            RowNoise(
-                row_id=str(i), regime="burst", mean_ln_ns=float(a.mean()), variance=float(a.var(ddof=1)), rounds=10
-            )
-            for i, a in enumerate(y)
-        ]
-        day = f"2026-01-{number + 1:02d}T00:00:00+00:00"
-        out.append(SessionNoise(session_id=str(number), started=day, torch="2", suite_hash="s", rows=rows))
-    noise = estimate_noise("f", NoiseFile(model="X", sessions=out), 6, 3)
-    return noise.classes["session", "burst", "1-10ms"]
+    assert found >= (0.25 if common else 0.9)
+    assert nu == pytest.approx(12, abs=3) if common else nu > 200
 
 
 @pytest.mark.slow

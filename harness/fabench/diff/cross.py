@@ -170,8 +170,7 @@ def _interval(shift: float, variance: float, nu: float) -> Interval:
 
 
 def _seconds(side: Side, place: int) -> float:
-    count = side.times.count[place]
-    return math.exp(float(np.median(side.times.y[place, :count]))) / 1e9
+    return float(side.median_ns[place]) / 1e9
 
 
 def _fell(row: CrossRow, limit: float, anchor: str | None) -> str | None:

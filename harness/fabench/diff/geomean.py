@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fabench.diff.compare import Comparison, RowDiff
 from fabench.diff.estimates import Floats, Ints
 from fabench.diff.side import Side
-from fabench.diff.winsor import winsorise
+from fabench.diff.winsor import factors, winsorise
 
 SEED = 20_240_711
 """The bootstrap's: equal files give equal intervals."""
@@ -62,14 +62,15 @@ def _ok(found: Comparison, side: Side) -> dict[tuple[str, str], int]:
 
 
 def _bootstrap(found: Comparison, rows: list[RowDiff], draws: int) -> tuple[float, float] | None:
-    """2.5 and 97.5 % quantiles of the resampled mean shift around the one observed; None without two rounds a side.
+    """95 % interval of the resampled mean shift around the one observed; None without two rounds a side.
 
     Whole rounds are drawn, the same for all rows (a cluster bootstrap: Davison & Hinkley 1997, §3.8), because what
     makes a round slow makes all its rows slow; drawing rows would take them for independent. Rounds are winsorised
-    first, as in the variance.
+    first, as in the variance, and what that takes away is put back. Percentiles of few resampled rounds are too narrow
+    by sqrt((R - 1)/R) and by a normal's quantile in place of t's: they are taken further out (Hesterberg 2015, §4.4).
     """
     rng = np.random.default_rng(SEED)
-    means = []
+    means, rounds = [], []
     for side, places in (
         (found.old, [row.pair.places[0] for row in rows]),
         (found.new, [row.pair.places[1] for row in rows]),
@@ -77,10 +78,19 @@ def _bootstrap(found: Comparison, rows: list[RowDiff], draws: int) -> tuple[floa
         mean = _resampled(side, np.array(places, dtype=np.int64), draws, rng)
         if mean is None:
             return None
-        means.append(mean)
-    shifts = means[1] - means[0]
-    low, high = np.quantile(shifts[1:] - shifts[0], [0.025, 0.975])
+        count = int(side.times.count[places].max())
+        means.append((mean - mean[0]) / math.sqrt(factors(count)[0]))
+        rounds.append(count)
+    tail = _expanded_tail(min(rounds), sum(rounds) - 2)
+    low, high = np.quantile((means[1] - means[0])[1:], [tail, 1.0 - tail])
     return float(low), float(high)
+
+
+def _expanded_tail(rounds: int, nu: int) -> float:
+    """The percentile that stands for 2.5 %: Phi(-sqrt(R/(R - 1)) t)."""
+    from scipy.special import ndtr, stdtrit
+
+    return float(ndtr(-math.sqrt(rounds / (rounds - 1)) * stdtrit(nu, 0.975)))
 
 
 def _resampled(side: Side, rows: Ints, draws: int, rng: np.random.Generator) -> Floats | None:

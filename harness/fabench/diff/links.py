@@ -51,7 +51,7 @@ class Linker:
         self.old, self.new, self.limits, self.noise, self.cross_gpu = old, new, limits, noise, cross_gpu
         self.relations: dict[tuple[frozenset[str], frozenset[str]], Relation] = {}
         self.rooflines: dict[tuple[frozenset[str], frozenset[str], Regime | None], tuple[Roofline, Roofline]] = {}
-        self.ns = old.median_ns(), new.median_ns()
+        self.ns = old.median_ns, new.median_ns
 
     def link(self, pair: Pair) -> Link:
         """The link of a pair that is ok in both files."""
@@ -162,7 +162,7 @@ def _floor(side: Side, rows: list[int]) -> Floats:
     timers = [next((side.method[m].timer for m in side.methods[row] if m in side.method), None) for row in rows]
     quantum = np.array([TIMER_QUANTUM_NS.get(timer or "", 0.0) for timer in timers])
     with np.errstate(invalid="ignore"):
-        return np.nan_to_num(timer_floor(quantum, side.calls[rows], side.median_ns()[rows]))
+        return np.nan_to_num(timer_floor(quantum, side.calls[rows], side.median_ns[rows]))
 
 
 def rounds_of(side: Side, rows: list[int]) -> Rounds:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 import fabench
 from fabench.diff.compare import Comparison, RowDiff
@@ -69,14 +72,16 @@ def as_json(report: Report) -> dict[str, Any]:
         "cross_gpu": found.options.cross_gpu,
         "gate_efficiency": found.options.gate_efficiency,
         "calibration": noise and {"path": noise.path, "sessions": noise.sessions, "cards": noise.cards},
-        "prior": {name: _number(value) for name, value in asdict(found.evidence.prior).items()},
+        "prior": {
+            name: value if math.isfinite(value) else None for name, value in asdict(found.evidence.prior).items()
+        },
         "tests": found.evidence.tests,
         "exit_code": report.gate.code,
         "exit_reasons": list(report.gate.reasons),
         "summary": {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
         "meaning": {verdict: MEANING[verdict] for verdict in VERDICTS if counts[verdict]},
         "geomeans": [asdict(geomean) for geomean in report.geomeans],
-        "rows": [row_json(found, row) for row in report.ordered()],
+        "rows": list(rows_json(found, report.ordered())),
         "anchor": report.cross.anchor if report.cross else None,
         "cross": _cross(report.cross) if report.cross else None,
         "winners": _winners(report.cross) if report.cross else None,
@@ -84,8 +89,14 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def row_json(found: Comparison, row: RowDiff) -> dict[str, Any]:
-    """One row with all its numbers."""
+def rows_json(found: Comparison, rows: Iterable[RowDiff]) -> Iterator[dict[str, Any]]:
+    """Rows with all their numbers."""
+    columns = _columns(found)
+    for row in rows:
+        yield _row_json(found, row, columns)
+
+
+def _row_json(found: Comparison, row: RowDiff, columns: dict[str, list[Any]]) -> dict[str, Any]:
     pair, ratio = row.pair, found.ratio(row)
     return {
         "row_id": pair.row_id,
@@ -105,7 +116,7 @@ def row_json(found: Comparison, row: RowDiff) -> dict[str, Any]:
         "ratio_high": ratio[2] if ratio else None,
         "rounds_needed": row.needed,
         "rerun": found.new.rows[pair.new].rerun if pair.new is not None else found.old.rows[pair.old or 0].rerun,
-        "evidence": _evidence(found, row.at) if row.at is not None else None,
+        "evidence": _evidence(found, row.at, columns) if row.at is not None else None,
     }
 
 
@@ -116,18 +127,25 @@ def _times(side: Side, place: int | None, which: str) -> dict[str, Any]:
     return {f"{which}_ns": side.median_of(place), f"{which}_rounds": int(side.times.count[place])}
 
 
-def _evidence(found: Comparison, at: int) -> dict[str, Any]:
-    evidence, link, known = found.evidence, found.links[at], found.context
-    arrays = {name: value[at] for name, value in vars(evidence).items() if hasattr(value, "shape")}
+def _columns(found: Comparison) -> dict[str, list[Any]]:
+    """The arrays of the evidence and its context as lists, infinite and NaN as None."""
+    known = {
+        "margin": found.context.margin,
+        "equivalence_margin": found.context.equivalence,
+        "session_variance": found.context.tau2,
+        "session_nu": found.context.tau_nu,
+        "timer_floor": found.context.floor,
+        "tested": found.context.tested,
+    }
+    arrays = {name: value for name, value in vars(found.evidence).items() if isinstance(value, np.ndarray)} | known
+    return {name: [x if math.isfinite(x) else None for x in array.tolist()] for name, array in arrays.items()}
+
+
+def _evidence(found: Comparison, at: int, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    link = found.links[at]
     return {
-        **{name: _number(value) for name, value in arrays.items()},
-        "margin": float(known.margin[at]),
-        "equivalence_margin": float(known.equivalence[at]),
+        **{name: values[at] for name, values in columns.items()},
         "margin_kind": link.margin,
-        "session_variance": float(known.tau2[at]),
-        "session_nu": _number(known.tau_nu[at]),
-        "timer_floor": float(known.floor[at]),
-        "tested": bool(known.tested[at]),
         "relation": link.relation.kind,
         "regime": link.regime,
         "bound": link.bound,
@@ -166,12 +184,3 @@ def _side(side: Side) -> dict[str, Any]:
         "envs": [env.model_dump(mode="json", exclude={"rec"}) for env in side.file.envs.values()],
         "truncated": side.file.truncated,
     }
-
-
-def _number(value: Any) -> float | bool | None:
-    """A numpy scalar as JSON: infinite and NaN are null."""
-    if isinstance(value, bool | int) or value is None:
-        return value
-    if getattr(value, "dtype", None) is not None and value.dtype == bool:
-        return bool(value)
-    return float(value) if math.isfinite(value) else None

@@ -11,7 +11,9 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,19 +46,9 @@ class Meaning:
     published: bool
 
 
-class _Round(NamedTuple):
-    """What is kept of one row record; the integers index the tables of `_Fold`."""
-
-    row: int
-    number: int
-    env: int
-    method: int
-    status: int
-    median_ns: float
-    calls: int
-    clock_mhz: float
-    throttled: bool
-    message: str | None
+_Round = tuple[int, int, int, int, int, float, int, float, bool, str | None]
+"""What is kept of one row record: row, round, env, method and status as numbers (they index the tables of `_Fold`),
+median ns, calls per sample, mean SM clock in MHz, throttled, message."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +90,7 @@ class Side:
         """The sessions the row's rounds were measured in."""
         return frozenset(self.file.envs[env].session_id for env in self.envs[row])
 
+    @cached_property
     def median_ns(self) -> Floats:
         """Median over rounds of each row's medians, NaN where it has no time."""
         out = np.full(len(self.rows), math.nan)
@@ -107,8 +100,7 @@ class Side:
 
     def median_of(self, row: int) -> float | None:
         """Median over rounds of one row's medians in ns; None where it has no time."""
-        count = int(self.times.count[row])
-        return math.exp(float(np.median(self.times.y[row, :count]))) if count else None
+        return float(self.median_ns[row]) if self.times.count[row] else None
 
     def regime(self, row: int) -> Regime | None:
         """The regime the row was timed in."""
@@ -144,26 +136,26 @@ class _Fold:
         if row.method_id and row.method:
             self.method.setdefault(row.method_id, row.method)
         clock = row.telemetry.sm_clock_mhz_mean if row.telemetry else None
-        return _Round(
-            row=index,
-            number=row.round,
-            env=self.envs.setdefault(row.env_id, len(self.envs)),
-            method=self.methods.setdefault(row.method_id or "", len(self.methods)),
-            status=SEVERITY.index(row.status),
-            median_ns=_median(row),
-            calls=row.K or 1,
-            clock_mhz=clock if clock and clock > 0 else math.nan,
-            throttled="throttled" in row.flags,
-            message=None if row.status == "ok" or row.detail is None else row.detail.message,
+        return (
+            index,
+            row.round,
+            self.envs.setdefault(row.env_id, len(self.envs)),
+            self.methods.setdefault(row.method_id or "", len(self.methods)),
+            SEVERITY.index(row.status),
+            _median(row),
+            row.K or 1,
+            clock if clock and clock > 0 else math.nan,
+            "throttled" in row.flags,
+            None if row.status == "ok" or row.detail is None else row.detail.message,
         )
 
     def side(self, file: ResultFile, rounds: list[_Round]) -> Side:
         """The arrays by row."""
-        rounds.sort(key=lambda r: (r.row, r.number))
+        rounds.sort(key=itemgetter(0, 1))
         count = len(self.meanings)
         row, number, env, method, status = _columns(rounds, range(5), np.int64)
         median, calls, clock = _columns(rounds, range(5, 8), np.float64)
-        throttled = np.array([r.throttled for r in rounds], dtype=bool)
+        (throttled,) = _columns(rounds, range(8, 9), np.bool_)
 
         worst = np.zeros(count, dtype=np.int64)
         np.maximum.at(worst, row, status)
@@ -176,9 +168,10 @@ class _Fold:
         slowed = np.zeros(count, dtype=bool)
         np.logical_or.at(slowed, row[timed], throttled[timed])
         messages: dict[int, str] = {}
-        for r in rounds:
-            if r.message and r.status == worst[r.row]:
-                messages.setdefault(r.row, r.message)
+        for kept in rounds:
+            at, status_of_round, message = kept[0], kept[4], kept[9]
+            if message is not None and status_of_round == worst[at]:
+                messages.setdefault(at, message)
         return Side(
             path=file.path,
             file=file,

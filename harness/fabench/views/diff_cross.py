@@ -5,8 +5,8 @@ from __future__ import annotations
 from fabench.diff.cross import Cross, CrossRow, Interval, Winner
 from fabench.views.axes import Shape, axis_text, key_of, shape_of, sort_key
 from fabench.views.diff_problems import fixed, of_case, problem, problems
+from fabench.views.grid import Cell, Table
 from fabench.views.notes import Notes
-from fabench.views.tables import Cell, Table
 
 
 def cross_tables(cross: Cross) -> list[Table]:

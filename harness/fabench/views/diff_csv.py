@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from fabench.diff.report import Report, row_json
+from fabench.diff.report import Report, rows_json
 
 COLUMNS = (
     "verdict",
@@ -32,7 +32,7 @@ COLUMNS = (
 
 def as_csv(report: Report) -> str:
     """The file's text; what is not known is empty."""
-    rows = [row_json(report.found, row) for row in report.ordered()]
+    rows = list(rows_json(report.found, report.ordered()))
     fields = list(rows[0]["key"]) if rows else []
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 
 from fabench.diff.compare import Comparison, RowDiff
 from fabench.diff.geomean import Geomean
-from fabench.diff.report import Report, row_json, summary
+from fabench.diff.report import Report, summary
 from fabench.diff.side import Side
-from fabench.diff.verdicts import MEANING, Verdict
+from fabench.diff.verdicts import MEANING, VERDICTS, Verdict
 from fabench.views.axes import axis_text, key_of, shape_of, sort_key
 from fabench.views.diff_cross import cross_tables
 from fabench.views.diff_problems import fixed, problem, problems
+from fabench.views.grid import Cell, Table
 from fabench.views.notes import Notes
 from fabench.views.render import render
-from fabench.views.tables import Cell, Table
 from fabench.views.values import significant
 
 QUIET: tuple[Verdict, ...] = ("SAME", "SHOWN", "PUBLISHED", "SKIPPED", "STILL_FAILING")
 """Verdicts of which only the first rows are printed unless all are asked for."""
 QUIET_ROWS = 20
+LOUD_ROWS = 200
+"""The most rows of other verdicts that are printed unless all are asked for."""
 
 HEADINGS = ("old", "new", "new/old", "95 % interval", "verdict")
 
@@ -89,12 +91,14 @@ def _file(name: str, side: Side) -> str:
 
 def _tables(report: Report, all_rows: bool) -> list[Table | list[str]]:
     ordered, found = report.ordered(), report.found
-    quiet = [row for row in ordered if row.verdict in QUIET and row.waiver is None]
-    hidden = {id(row) for row in quiet[QUIET_ROWS:]} if not all_rows and report.cross is None else set()
-    shown = [row for row in ordered if id(row) not in hidden]
+    most_quiet = QUIET_ROWS if report.cross is None else LOUD_ROWS
+    loud = [row for row in ordered if row.verdict not in QUIET]
+    quiet = [row for row in ordered if row.verdict in QUIET]
+    hidden = [] if all_rows else loud[LOUD_ROWS:] + quiet[most_quiet:]
+    shown = ordered if all_rows else loud[:LOUD_ROWS] + quiet[:most_quiet]
     parts: list[Table | list[str]] = [_rows(found, shown)]
     if hidden:
-        kinds = sorted({row.verdict for row in quiet[QUIET_ROWS:]})
+        kinds = [verdict for verdict in VERDICTS if any(row.verdict == verdict for row in hidden)]
         parts.append([f"{len(hidden)} more rows ({', '.join(kinds)}) are not shown: --all shows them"])
     if report.cross is not None:
         parts += cross_tables(report.cross)
@@ -112,14 +116,18 @@ def _rows(found: Comparison, rows: Sequence[RowDiff]) -> Table:
 
 
 def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
-    ratio, numbers = found.ratio(row), row_json(found, row)
+    ratio, pair = found.ratio(row), row.pair
+    old, new = (
+        None if place is None else side.median_of(place)
+        for side, place in ((found.old, pair.old), (found.new, pair.new))
+    )
     marks = tuple(notes.number(text) for text in _doubts(row))
     interval = "-"
     if ratio and ratio[1] is not None and ratio[2] is not None:
         interval = f"{ratio[1]:.3f} .. {ratio[2]:.3f}"
     return (
-        Cell(_time(numbers["old_ns"], row.old_status)),
-        Cell(_time(numbers["new_ns"], row.new_status)),
+        Cell(_time(old, row.old_status)),
+        Cell(_time(new, row.new_status)),
         Cell(f"{ratio[0]:.3f}" if ratio else "-"),
         Cell(interval),
         Cell(row.verdict + (" (waived)" if row.waiver else ""), marks),
