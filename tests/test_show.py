@@ -337,3 +337,32 @@ def test_json_holds_only_base_units_and_no_nan(path: Path) -> None:
     assert first["flops_per_s"] == pytest.approx(400e12)
     assert first["peak_bytes"] == 48 * 2**20
     assert set(json.loads(show(path, "--format", "json", "--value", "ms"))[0]) < set(first)
+
+
+def test_a_column_skipped_for_one_reason_is_left_out_in_words(tmp_path: Path) -> None:
+    cases = [make.case(N) for N in (1024, 2048)]
+    rows = [make.row(case, "mine") for case in cases]
+    rows += [make.row(case, name, status="unavailable", detail="no card") for case in cases for name in ("a", "b")]
+    rows += [make.row(case, "c", status="unsupported", detail=f"N = {case.Nq}") for case in cases]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows))
+
+    assert "left out: a, b (unavailable: no card)\n" in text
+    assert text.splitlines()[3].split() == ["N", "mine", "c"]  # two reasons stay a column
+    assert len(json.loads(show(tmp_path / "run.jsonl", "--format", "json"))) == 8
+
+
+def test_columns_stay_where_nothing_else_would_be_left(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N), "mine", status="unavailable", detail="no card") for N in (1024, 2048)]
+
+    assert [row[1] for row in body(show(make.build(tmp_path / "run.jsonl", rows)))] == ["unavailable"] * 2
+
+
+def test_columns_stand_in_the_order_of_the_suite(tmp_path: Path) -> None:
+    """A run shuffles its cases, so the order of rows says nothing."""
+    names = ["sdpa-flash", "mine", "naive", "sdpa-cudnn"]
+    suite = {"name": "example", "backends": ["naive", "sdpa-*"]}
+    rows = [make.row(make.case(N), name) for N in (1024, 2048) for name in names]
+    path = make.build(tmp_path / "run.jsonl", rows, head=make.header(planned_rows=8, suite=suite))
+
+    assert show(path).splitlines()[3].split() == ["N", "naive", "sdpa-cudnn", "sdpa-flash", "mine"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
@@ -88,20 +89,34 @@ class Outcome:
 
 
 def gather(files: Sequence[ResultFile], where: Condition | None = None, baseline: str | None = None) -> list[Outcome]:
-    """The outcomes of all files, in file order, those that `where` matches.
+    """The outcomes of all files, those that `where` matches; backends in the order in which the suite lists them.
 
     `baseline` names the backend to take speed-ups against in place of the suite's; it need not match `where`.
     """
     outcomes: list[Outcome] = []
     for label, result in zip(labels([file.path for file in files]), files, strict=True):
         name = baseline or result.header.suite.get("baseline")
-        outcomes += _with_baseline([_outcome(rows, result, label) for rows in _by_row_id(result.rows)], name)
+        found = [_outcome(rows, result, label) for rows in _by_row_id(result.rows)]
+        outcomes += _with_baseline(_as_listed(found, result.header.suite.get("backends")), name)
     return [o for o in outcomes if where is None or where.matches(o.case, o.backend)]
 
 
 def _outcome(rows: list[Row], result: ResultFile, label: str) -> Outcome:
     env = result.env_of(rows[-1])
     return Outcome(case_of(rows[0].key), rows[0].backend, tuple(rows), env, label, env.identity.model)
+
+
+def _as_listed(outcomes: list[Outcome], patterns: object) -> list[Outcome]:
+    """By the first of the suite's names and globs that a backend matches, equals by name: a run shuffles its cases."""
+    listed = [str(pattern) for pattern in patterns] if isinstance(patterns, list) else []
+    if not listed:
+        return outcomes
+
+    def place(outcome: Outcome) -> tuple[int, str]:
+        matching = (index for index, pattern in enumerate(listed) if fnmatchcase(outcome.backend, pattern))
+        return next(matching, len(listed)), outcome.backend
+
+    return sorted(outcomes, key=place)
 
 
 def _with_baseline(outcomes: list[Outcome], baseline: str | None) -> list[Outcome]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from fabench.views.grid import Cell, Table
 from fabench.views.notes import superscript
-from fabench.views.tables import Cell, Table
 
 GAP = 2
 """Blanks between columns of the simple format."""
@@ -74,7 +74,8 @@ def _simple(table: Table, width: int | None) -> str:
     blocks = [_draw(table, plain, "simple", columns) for columns in _blocks(table, plain.columns(table), width)]
     blocks = ["\n".join(line.rstrip() for line in block.splitlines()) for block in blocks]
     text = [_wrapped(line, width, "") for line in table.caption]
-    notes = [_wrapped(f"{superscript(i)} {note}", width, "  ") for i, note in enumerate(table.notes, 1)]
+    below = [*table.asides, *(f"{superscript(i)} {note}" for i, note in enumerate(table.notes, 1))]
+    notes = [_wrapped(line, width, "  ") for line in below]
     return "\n".join([*text, "", "\n\n".join(blocks), *([""] if notes else []), *notes])
 
 
@@ -106,7 +107,8 @@ def _wrapped(text: str, width: int | None, indent: str) -> str:
 
 def _github(table: Table, width: int | None) -> str:
     marks = _Marks(lambda text: re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text), _plain_marks)
-    notes = [f"{superscript(i)} {marks.escape(note)}" for i, note in enumerate(table.notes, 1)]
+    notes = [*map(marks.escape, table.asides)]
+    notes += [f"{superscript(i)} {marks.escape(note)}" for i, note in enumerate(table.notes, 1)]
     caption = "  \n".join(map(marks.escape, table.caption))
     return "\n\n".join(
         part for part in (caption, _draw(table, marks, "github", marks.columns(table)), "  \n".join(notes)) if part
@@ -124,17 +126,18 @@ def _latex(table: Table, width: int | None) -> str:
 
     marks = _Marks(escape, lambda numbers: rf"\textsuperscript{{{','.join(map(str, numbers))}}}")
     caption = [f"% {line}" for line in table.caption]
-    notes = [rf"\textsuperscript{{{i}}} {escape(note)}\\" for i, note in enumerate(table.notes, 1)]
+    notes = [rf"{escape(aside)}\\" for aside in table.asides]
+    notes += [rf"\textsuperscript{{{i}}} {escape(note)}\\" for i, note in enumerate(table.notes, 1)]
     return "\n".join([*caption, _draw(table, marks, "latex_raw", marks.columns(table)), *notes])
 
 
 def _html(table: Table, width: int | None) -> str:
     marks = _Marks(html.escape, lambda numbers: f"<sup>{','.join(map(str, numbers))}</sup>")
     caption = "".join(f"<p>{html.escape(line)}</p>\n" for line in table.caption)
+    asides = "".join(f"\n<p>{html.escape(aside)}</p>" for aside in table.asides)
     notes = "".join(f"<li>{html.escape(note)}</li>\n" for note in table.notes)
-    return (
-        caption + _draw(table, marks, "unsafehtml", marks.columns(table)) + (f"\n<ol>\n{notes}</ol>" if notes else "")
-    )
+    drawn = _draw(table, marks, "unsafehtml", marks.columns(table))
+    return caption + drawn + asides + (f"\n<ol>\n{notes}</ol>" if notes else "")
 
 
 STYLES: dict[str, Callable[[Table, int | None], str]] = {

@@ -13,12 +13,13 @@ from fabench.records import Env
 from fabench.resultfile import ResultFile
 from fabench.text import bytes_text
 from fabench.views.axes import shape_of
+from fabench.views.grid import Table
 from fabench.views.notes import FLAGS, about
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import KINDS, Kind, panel_figure
 from fabench.views.published import claim_text, claims
 from fabench.views.svg import PAGE, inline
-from fabench.views.tables import Layout, Table, tables
+from fabench.views.tables import Layout, tables
 from fabench.views.values import VALUES, significant
 
 ROW_VALUES = ("tflops", "ms", "interval", "mfu", "roofline", "speedup", "rho", "rmse", "peak")

@@ -6,36 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fabench.errors import UsageError
+from fabench.names import SKIPPED
 from fabench.views.axes import AXES, Key, axis_text, key_of, shape_of, sort_key, varies
-from fabench.views.notes import Notes, about
+from fabench.views.grid import NOTHING, Cell, Draft, Table, finish
+from fabench.views.notes import about
 from fabench.views.outcomes import Outcome
 from fabench.views.values import VALUES, Value
 
-
-@dataclass(frozen=True)
-class Cell:
-    """What stands in one place, and the numbers of its footnotes."""
-
-    text: str
-    notes: tuple[int, ...] = ()
-
-
-NOTHING = Cell("-")
-"""A place for which the files hold no row."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table: labels left of the values, a caption above, footnotes below."""
-
-    caption: tuple[str, ...]
-    """Lines: what each number is, then what holds for all of them."""
-    labels: tuple[str, ...]
-    """Headings of the label columns."""
-    headings: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, ...], tuple[Cell, ...]], ...]
-    """(labels, cells) of each row."""
-    notes: tuple[str, ...]
+__all__ = ["Cell", "Layout", "Table", "tables"]
 
 
 @dataclass(frozen=True)
@@ -121,45 +99,19 @@ def _follows(name: str, shown: Sequence[str], outcomes: Sequence[Outcome]) -> bo
 
 
 def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout: Layout) -> Table:
-    notes = Notes()
     places = _places(outcomes, plan)
     columns = [(key, value) for key in _in_order(outcomes, plan.col) for value in values]
-    headings = tuple(_heading(column, plan.value_columns) for column in columns)
-    ordered = _in_order(outcomes, plan.row)
-    rows = _sorted_rows(ordered, places, plan, dict(zip(headings, columns, strict=True)), layout.sort)
-    body = tuple(
+    headings = [_heading(column, plan.value_columns) for column in columns]
+    rows = _in_order(outcomes, plan.row)
+    rows = _sorted_rows(rows, places, plan, dict(zip(headings, columns, strict=True)), layout.sort)
+    lines = [
         (
             tuple(map(axis_text, row)),
-            tuple(
-                _cell(places.get((row, key)), value, notes, layout.interval, first=value is values[0])
-                for key, value in columns
-            ),
+            [_cell(places.get((row, key)), value, layout.interval, first=value is values[0]) for key, value in columns],
         )
         for row in rows
-    )
-    table = Table(_caption(outcomes, plan, values), plan.row, headings, body, tuple(notes.texts))
-    return _with_common_notes_above(table)
-
-
-def _with_common_notes_above(table: Table) -> Table:
-    """A note that every number carries says so once in the caption, and marks none of them."""
-    cells = [cell for _, row in table.rows for cell in row if cell.text != NOTHING.text]
-    common = set(range(1, len(table.notes) + 1)).intersection(*(cell.notes for cell in cells))
-    if len(cells) < 2 or not common:
-        return table
-    kept = [number for number in range(1, len(table.notes) + 1) if number not in common]
-    renumbered = {number: index for index, number in enumerate(kept, 1)}
-    return Table(
-        (*table.caption, *(f"all: {table.notes[number - 1]}" for number in sorted(common))),
-        table.labels,
-        table.headings,
-        tuple((labels, tuple(_remarked(cell, renumbered) for cell in row)) for labels, row in table.rows),
-        tuple(table.notes[number - 1] for number in kept),
-    )
-
-
-def _remarked(cell: Cell, numbers: dict[int, int]) -> Cell:
-    return Cell(cell.text, tuple(numbers[n] for n in cell.notes if n in numbers))
+    ]
+    return finish(_caption(outcomes, plan, values), plan.row, headings, lines)
 
 
 def _heading(column: Column, by_value: bool) -> str:
@@ -213,22 +165,22 @@ def _sorted_rows(
     return sorted(rows, key=lambda row: (numbers[row] is None, (numbers[row] or 0.0) * (-1 if down else 1)))
 
 
-def _cell(outcome: Outcome | None, value: Value, notes: Notes, interval: bool, first: bool) -> Cell:
+def _cell(outcome: Outcome | None, value: Value, interval: bool, first: bool) -> Draft:
     """One place. Of several values side by side the `first` carries the outcome's status and notes for all."""
     if outcome is None:
         return NOTHING
-    number, texts = value.of(outcome), about(outcome) if first else []
+    number, notes = value.of(outcome), about(outcome) if first else []
     if number is None:
         if outcome.status == "ok":
-            texts.append(_why_none(outcome, value))
-        text = outcome.status if first and outcome.status != "ok" else "-"
-        return Cell(text, tuple(notes.number(text) for text in texts))
+            notes.append(_why_none(outcome, value))
+        text = outcome.status if first and outcome.status != "ok" else NOTHING.text
+        return Draft(text, tuple(notes), skipped=outcome.status in SKIPPED)
     words = [value.text(number)]
     if interval and value.timed and (half := VALUES["interval"].of(outcome)) is not None:
         words.append(f"±{VALUES['interval'].text(half)}")
     if outcome.status != "ok" and first:
         words.append(outcome.status)
-    return Cell(" ".join(words), tuple(notes.number(text) for text in texts))
+    return Draft(" ".join(words), tuple(notes))
 
 
 def _why_none(outcome: Outcome, value: Value) -> str:
