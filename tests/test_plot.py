@@ -76,11 +76,13 @@ def test_a_backend_without_a_speed_is_a_cross_at_the_foot(path: Path) -> None:
     assert ([16384], [0]) in crosses  # naive does not fit
 
 
+WIDE = {**make.quantiles(1e6), "ci_low": 0.9e6, "ci_high": 1.25e6}
+
+
 def test_error_bars_are_the_interval_of_the_median(tmp_path: Path) -> None:
     """1 ms with an interval of 0.9 to 1.25 ms: the speed reaches from x/1.25 to x/0.9."""
-    case = make.case(4096)
-    row = make.row(case, quantiles={**make.quantiles(1e6), "ci_low": 0.9e6, "ci_high": 1.25e6})
-    (axes,) = panels("tflops", built(tmp_path, [row])).values()
+    row, other = make.row(make.case(1024), quantiles=WIDE), make.row(make.case(4096))
+    (axes,) = panels("tflops", built(tmp_path, [row, other])).values()
 
     assert row.cost is not None
     speed = row.cost.flops / 1e-3 / 1e12
@@ -93,14 +95,18 @@ def test_published_lines_are_dashed_and_hollow(tmp_path: Path) -> None:
     from fabench.views.outcomes import beside
     from fabench.views.published import find
 
-    case = make.case(4096, batch=4, dtype="fp16")
-    ours = built(tmp_path, [make.row(case, "flash-attn-3")])
+    cases = [make.case(N, batch=16384 // N, dtype="fp16") for N in (2048, 4096)]
+    ours = built(tmp_path, [make.row(case, "flash-attn-3") for case in cases])
     found = ours + beside(ours, gather([read(find("fa3_h100"))]))
     (axes,) = panels("tflops", found).values()
 
     theirs = next(c for c in axes.containers if c.get_label() == "FA3 [fa3_h100]")[0]
     assert (theirs.get_linestyle(), theirs.get_markerfacecolor()) == ("--", "none")
-    assert _points(theirs) == ([4096], [pytest.approx(638, rel=1e-3)])
+    assert _points(theirs) == ([2048, 4096], pytest.approx([625, 638], rel=1e-3))
+
+
+def test_one_length_alone_is_no_plot_against_the_length(tmp_path: Path) -> None:
+    assert panels("tflops", built(tmp_path, [make.row(make.case(), name) for name in ("a", "b")])) == {}
 
 
 def test_roofs_follow_from_the_rows(path: Path) -> None:

@@ -19,12 +19,12 @@ TERA = 1e-12
 
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
-    """A panel for each problem but for its length; none of a panel in which nothing has a speed."""
+    """A panel for each problem but for its length, if two lengths or more have a speed: one is a column of a table."""
     axis, names = length_axis(outcomes), indices(list(lines(outcomes)))
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
         for title, group in facets(outcomes, axis)
-        if any(outcome.time_ns for outcome in group)
+        if len({length(outcome, axis) for outcome in group if outcome.time_ns}) > 1
     ]
 
 
@@ -41,7 +41,7 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
                 x, y, yerr=list(zip(*errors, strict=True)), label=label, color=colour(index), marker=marker(index),
                 linestyle="-" if ours else "--", markerfacecolor=None if ours else "none", capsize=2, elinewidth=0.9,
             )  # fmt: skip
-            top = max(top, *y)
+            top = max(top, *(value + min(up, value / 2) for value, (_, up) in zip(y, errors, strict=True)))
         failed = [length(o, axis) for o in found if o.status != "ok"]
         if failed:
             crossed = True
