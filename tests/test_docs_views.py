@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import resultfiles as make
+from fabench import gpus
+from fabench.case_text import parse
 from fabench.cli import main
+from fabench.explain import explain
 from fabench.records import Published
 from fabench.views.axes import AXES
 from fabench.views.plots import KINDS
@@ -82,3 +86,25 @@ def test_every_option_shown_exists(name: str) -> None:
     code = "".join(re.findall(r"`[^`]*`|```.*?```", guide(name), re.DOTALL))
 
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)) <= options
+
+
+def test_the_numbers_of_the_story_are_right() -> None:
+    """docs/attention-io.md states these in words."""
+    told = explain(parse("N=8192,d=128,dtype=bf16,heads=32"), gpus.named("nvidia-h200"))
+    ideal, standard = told.traffic[0], told.traffic[1]
+    text = guide("attention-io")
+
+    assert f"{standard.bytes / ideal.bytes:.0f} times the ideal" in text
+    assert told.ridge is not None
+    assert f"needs {told.ridge:.0f} FLOPs for every byte" in text
+    assert [f"{step.intensity:.0f}" for step in standard.steps] == ["124", "1", "124"]
+    assert f"together they have {standard.intensity:.0f}," in text
+    assert ideal.intensity == 8192 / 2
+    assert [parse_scores(N) for N in (1024, 32768)] == [4 * 2**20, 4 * 2**30]
+    assert round(1 + math.exp(-2) + math.exp(-3) + math.exp(-4), 4) == 1.2034
+    assert f"{16 / 132:.0%}" == "12%"
+
+
+def parse_scores(N: int) -> int:
+    """Bytes of S and P of one head."""
+    return explain(parse(f"N={N},d=128,dtype=bf16,heads=1"), gpus.named("nvidia-h200")).score_bytes
