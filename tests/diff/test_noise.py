@@ -242,3 +242,41 @@ def test_a_row_seen_once_says_nothing():
 def test_pooling_means_the_variances_of_units():
     block = np.array([[0.3, -0.3], [0.1, -0.1]])
     assert pooled([block])[0] == pytest.approx((2 * 0.09 + 2 * 0.01) / 2)
+
+
+def test_the_command_adds_files_and_tells_what_is_known(tmp_path, capsys):
+    from fabench.cli.calibrate_noise import calibrate_noise
+
+    out = tmp_path / "n.json"
+    files = [str(session(tmp_path, number)) for number in range(6)]
+    calibrate_noise(files[:3], out=out)
+    first = capsys.readouterr().out
+    assert "3 sessions on 1 card(s)" in first
+    assert "UNCALIBRATED: needs 6 sessions that a boot or an hour lies between" in first
+    calibrate_noise(files[3:], out=out)
+    second = capsys.readouterr().out
+    assert "between sessions, burst, 100us-1ms: tau" in second
+    assert "from 6 sessions of" in second
+
+
+def test_the_command_measures_a_session_where_no_file_is_named(tmp_path, monkeypatch, capsys):
+    from fabench import runner
+    from fabench.cli.calibrate_noise import calibrate_noise
+
+    asked = []
+
+    def prepare(request):
+        asked.append(request)
+        return request
+
+    def execute(ready, notify):
+        return [SimpleNamespace(path=session(tmp_path, 1), interrupted=request.rounds == 3) for request in ready]
+
+    monkeypatch.setattr(runner, "prepare", prepare)
+    monkeypatch.setattr(runner, "execute", execute)
+    monkeypatch.chdir(tmp_path)
+    calibrate_noise(suite="training", rounds=7, where="N=4096")
+    assert (asked[0].suite, asked[0].rounds, asked[0].where) == ("training", 7, "N=4096")
+    assert "results/nvidia-h200/calibration-noise.json: NVIDIA H200, 1 sessions" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="was interrupted"):
+        calibrate_noise(rounds=3)

@@ -152,7 +152,8 @@ class _Judge:
         """What would decide an INCONCLUSIVE row."""
         rounds, effect, margin = self.needed[at], self.limits.effect, self.known.margin[at]
         if not math.isnan(rounds):
-            return f"needs {rounds:.0f} rounds a side to find {effect:+.0%}", int(rounds)
+            hint = ": the machine is too noisy" if rounds > self.limits.most_rounds else ""
+            return f"needs {rounds:.0f} rounds a side to find {effect:+.0%}{hint}", int(rounds)
         if effect <= margin:
             return f"no number of rounds finds {effect:+.0%} with a margin of {margin:.0%}; see 'Which margin'", None
         return f"more rounds cannot decide: sessions differ by {math.sqrt(self.known.tau2[at]):.2%}", None

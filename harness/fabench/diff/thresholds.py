@@ -40,6 +40,8 @@ class Thresholds:
     """The slowdown an INCONCLUSIVE row's needed rounds are computed for."""
     power: float = 0.80
     """Probability of finding it that those rounds give."""
+    most_rounds: int = 100
+    """A row that needs more is told that the machine is too noisy."""
     bootstrap_draws: int = 2000
     """Resamples of rounds behind the geomean's interval."""
     calibration_sessions: int = 6

@@ -83,6 +83,8 @@ def _round(row: Row) -> str:
         parts.append(f"95 % interval {low:.6g} .. {high:.6g} ns of {len(row.samples_ns)} samples, K {row.K}")
     if row.telemetry and row.telemetry.sm_clock_mhz_mean:
         parts.append(f"SM clock {row.telemetry.sm_clock_mhz_mean:.0f} MHz")
+    if row.kernels:
+        parts.append(f"kernels {', '.join(row.kernels)}")
     if row.flags:
         parts.append(f"flags {' '.join(row.flags)}")
     if row.stop_reason:
