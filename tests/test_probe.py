@@ -68,6 +68,11 @@ def test_what_a_file_prints_and_leaves_running_does_not_disturb_the_answer(write
         ("import os; os.abort()", "'.*mine.py' must load without ending its process, got a crash by SIGABRT"),
         ("import os; print('bye', flush=True); os._exit(7)", "got exit code 7 without an answer after printing: bye"),
         ("import ctypes; ctypes.string_at(0)", "got a crash by SIGSEGV"),
+        ("import os; os.fork() or __import__('time').sleep(600); os._exit(7)", "got exit code 7 without an answer"),
+        (
+            "import os\nfor fd in range(3, 32):\n  try: os.write(fd, b'noise\\n')\n  except OSError: pass",
+            "must write to no file descriptor that it has not opened",
+        ),
         ("import sys; sys.exit('no licence')", "'.*mine.py' cannot be loaded: SystemExit: no licence .line 1."),
         ("raise ValueError('two\\nlines')", "cannot be loaded: ValueError: two lines .line 1."),
     ],

@@ -166,6 +166,17 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
         start(tmp_path / "results" / "deeper" / "run.jsonl")
 
 
+def test_a_folder_is_no_result_file(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="must be a file to write, and is a folder"):
+        Writer.create(tmp_path, make.header())
+
+
+def test_words_that_are_not_utf8_are_written_as_escapes(path: Path) -> None:
+    Writer.create(path, make.header(argv=["fabench", "run", "caf\udce9.yaml"])).finish(complete=True)
+
+    assert read(path).header.argv[2] == "caf\\udce9.yaml"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

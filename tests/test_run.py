@@ -63,10 +63,10 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     """One run of every planted backend: the process, and its rows by backend."""
     folder = tmp_path_factory.mktemp("planted")
     (folder / "tiny.yaml").write_text(SUITE)
+    limits = ["--timeout", "10", "--prepare-timeout", "10"]
     done = fabench(
-        "run", "tiny.yaml", "--device", "cpu", "--backend-file", PLANTED, "--timeout", "10", "--prepare-timeout", "10", "--out", "out.jsonl",
-        cwd=folder,
-    )  # fmt: skip
+        "run", "tiny.yaml", "--device", "cpu", "--backend-file", PLANTED, *limits, "--out", "out.jsonl", cwd=folder
+    )
     return done, {row["backend"]: row for row in records(folder / "out.jsonl", "row")}
 
 

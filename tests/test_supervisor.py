@@ -29,18 +29,24 @@ class FakeBoard:
     phase: int = PREPARE
 
 
+READY = {"ev": "ready"}
+FAILED = {"ev": "failed", "status": "error", "message": "KeyError: 'x'", "traceback": "..."}
+
+
 class ScriptedWorker:
     """Answers a case by the script of each backend: a list of (board row offset is its own) steps."""
 
-    def __init__(self, clock: Clock, scripts: dict[str, list[Any]], reference: list[Any]) -> None:
-        self.clock, self.scripts, self.reference = clock, scripts, reference
+    def __init__(
+        self, clock: Clock, scripts: dict[str, list[Any]], reference: list[Any], start: dict[str, Any]
+    ) -> None:
+        self.clock, self.scripts, self.reference, self.start = clock, scripts, reference, start
         self.board = FakeBoard()
         self.steps: deque[tuple[int, str | None, Any]] = deque()
         self.killed = self.closed = False
 
     def send(self, message: dict[str, Any]) -> None:
         if message["cmd"] == "start":
-            self.steps.append((IDLE, None, {"ev": "ready"}))
+            self.steps.append((IDLE, None, self.start))
         elif message["cmd"] == "canary":
             self.steps.append((IDLE, None, {"ev": "canary", "reading": {"null_ns": None}}))
         else:
@@ -56,6 +62,9 @@ class ScriptedWorker:
             return None
         self.board.row, row, step = self.steps[0]
         match step:
+            case "die idle":
+                self.board.row = IDLE
+                raise WorkerDiedError("crashed", "the worker exited with code 1")
             case ("busy", phase, seconds):
                 self.board.phase = phase
                 self.clock.now += timeout
@@ -66,6 +75,8 @@ class ScriptedWorker:
                 return None
             case "die":
                 raise WorkerDiedError("crashed", "the worker died of SIGSEGV")
+            case "ctrl-c":
+                raise KeyboardInterrupt
             case "oom-killed":
                 raise WorkerDiedError("oom", "the kernel killed the worker: out of host memory")
             case "fatal":
@@ -116,14 +127,20 @@ def planned(backend: str, N: int = 128) -> PlannedRow:
 class Harness:
     """A supervisor over scripted workers; `workers` are those it started."""
 
-    def __init__(self, scripts: dict[str, list[Any]], reference: list[Any] | None = None, **limits: float) -> None:
+    def __init__(
+        self,
+        scripts: dict[str, list[Any]],
+        reference: list[Any] | None = None,
+        start: dict[str, Any] = READY,
+        **limits: float,
+    ) -> None:
         self.clock, self.ledger, self.workers = Clock(), Ledger(), list[ScriptedWorker]()
 
-        def start() -> ScriptedWorker:
-            self.workers.append(ScriptedWorker(self.clock, scripts, reference or []))
+        def start_worker() -> ScriptedWorker:
+            self.workers.append(ScriptedWorker(self.clock, scripts, reference or [], start))
             return self.workers[-1]
 
-        self.supervisor = Supervisor(start, {}, self.ledger, Limits(**limits), clock=self.clock)  # type: ignore[arg-type]
+        self.supervisor = Supervisor(start_worker, {}, self.ledger, Limits(**limits), clock=self.clock)  # type: ignore[arg-type]
 
     def run(self, *rows: PlannedRow, round_: int = 0) -> dict[str, str]:
         self.supervisor.run_round(round_, rows, seed=0)
@@ -213,7 +230,31 @@ def test_a_new_round_starts_a_fresh_worker() -> None:
 
 
 def test_a_harness_that_fails_inside_the_worker_is_an_error_of_every_row_left() -> None:
-    harness = Harness({"a": ["ok"], "b": [{"ev": "failed", "message": "KeyError: 'x'", "traceback": "..."}]})
+    harness = Harness({"a": ["ok"], "b": [FAILED]})
 
     assert harness.run(planned("a"), planned("b")) == {"a": "ok", "b": "error"}
     assert "the harness failed: KeyError" in harness.ledger.rows["b"]["detail"]["message"]
+
+
+def test_after_a_death_with_nobody_at_work_rows_go_one_by_one_to_find_whose_it_was() -> None:
+    harness = Harness({"a": ["ok"], "bad": ["die idle"], "c": ["ok"]})
+
+    assert harness.run(planned("bad"), planned("a"), planned("c")) == {"bad": "crashed", "a": "ok", "c": "ok"}
+    assert harness.ledger.rows["a"]["flags"] == ["not_interleaved"]
+
+
+def test_a_worker_that_cannot_start_is_tried_twice_and_then_told_of_every_row() -> None:
+    harness = Harness({"a": ["ok"], "b": ["ok"]}, start=FAILED)
+
+    assert harness.run(planned("a"), planned("b")) == {"a": "error", "b": "error"}
+    assert "the worker could not start: KeyError" in harness.ledger.rows["b"]["detail"]["message"]
+    assert all(worker.killed for worker in harness.workers)
+
+
+def test_an_interrupt_kills_the_worker_instead_of_waiting_for_it() -> None:
+    harness = Harness({"a": ["ctrl-c"]})
+
+    with pytest.raises(KeyboardInterrupt):
+        harness.run(planned("a"))
+
+    assert harness.workers[0].killed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabench.text import bytes_text, did_you_mean, seconds_text
+from fabench.text import bytes_text, did_you_mean, printable, seconds_text
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,7 @@ def test_seconds_have_the_unit_that_suits_them(seconds, text):
 def test_the_nearest_word_is_offered_and_nothing_far_off():
     assert did_you_mean("dtpye", ["dtype", "direction"]) == "; did you mean 'dtype'?"
     assert did_you_mean("zzz", ["dtype", "direction"]) == ""
+
+
+def test_what_a_terminal_would_obey_or_utf8_cannot_say_is_escaped() -> None:
+    assert printable("rho ≤ 8\n\x1b[31m\x00\udcff") == "rho ≤ 8\n\\x1b[31m\\x00\\udcff"

@@ -6,13 +6,15 @@ board and the end of the pipe.
 
 from __future__ import annotations
 
-import time
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter  # by name: a backend may replace it in the module
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fabench import inputs
 from fabench.backend import Backend, Prepared
 from fabench.case import Case
 from fabench.device import Device
@@ -25,6 +27,7 @@ from fabench.names import Flag, Regime
 from fabench.outcome import Failure, classify, split_output
 from fabench.parity.rule import judge
 from fabench.protocol import CHECK, DESCRIBE, FIRST_ROW, PREPARE, TIME, Board
+from fabench.torch_settings import TorchSettings
 
 if TYPE_CHECKING:
     from fabench.measure.engine import Engine
@@ -72,30 +75,43 @@ class Job:
 class CaseWork:
     """One case on one device, for several backends."""
 
-    def __init__(self, case: Case, device: Device, engine: Engine, options: Options, board: Board, emit: Emit) -> None:
+    def __init__(
+        self,
+        case: Case,
+        device: Device,
+        engine: Engine,
+        options: Options,
+        board: Board,
+        emit: Emit,
+        settings: TorchSettings,
+    ) -> None:
         self.case, self.device, self.engine, self.options = case, device, engine, options
-        self.board, self.emit = board, emit
+        self.board, self.emit, self.settings = board, emit, settings
         self.torch_device = torch.device(device.torch_name)
-        self._began = time.perf_counter()
+        self._began = perf_counter()
         self._booked = 0.0
 
     def run(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None, reference_s: float) -> None:
         """Check, time and verify; emits one `row` event per job, as soon as it is known."""
         ready = []
+        self._fingerprint = tensors.fingerprint()
         for job in jobs:
             job.spent["reference_s"] = reference_s / len(jobs)  # taken before this began, so not booked
-            if self._guard(job, lambda job=job: self._check(job, tensors, reference)):  # type: ignore[misc]
+            if self._guard(job, lambda job=job, t=tensors: self._check(job, t, reference)):  # type: ignore[misc]
                 ready.append(job)
+            elif self._written(tensors):
+                tensors = inputs.make(self.case, self.torch_device)  # what one does to them is no other's fault
         if ready:
             self._time(ready, tensors, reference)
 
     def _guard(self, job: Job, step: Callable[[], None]) -> bool:
         """Run one step of a job; on any exception its row ends here. True if the step went well."""
+        self.settings.restore()
         try:
             step()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             before_output = "before_output" not in job.fields
             failure = classify(error, before_output=before_output)
             self.finish(job, failure.row_fields(), fatal=failure.fatal)
@@ -127,14 +143,14 @@ class CaseWork:
 
     def _settle(self, job: Job) -> dict[str, float]:
         """The row's account. What has passed and is booked to nobody is overhead, and goes to the row that ends."""
-        overhead = time.perf_counter() - self._began - self._booked
+        overhead = perf_counter() - self._began - self._booked
         self._booked += overhead
         total = sum(job.spent.values()) + overhead
         return {"total_s": total, **{part: s for part, s in job.spent.items() if part != "compile_s"}}
 
     def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
         """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
-        began = time.perf_counter()
+        began = perf_counter()
         self.emit({"ev": "begin", "row_id": job.row_id})
         self.board.enter(job.board_row, PREPARE)
         with_lse = None
@@ -145,7 +161,7 @@ class CaseWork:
             with_lse = job.backend.prepare(self.case, self.device, lse=True)
             self._lse(with_lse, tensors)
             self.engine.synchronize()
-        job.fields["compile_s"] = time.perf_counter() - began
+        job.fields["compile_s"] = perf_counter() - began
         self._charge(job, "compile_s", job.fields["compile_s"])
         job.fields["before_output"] = False
         if job.call.copied:
@@ -153,7 +169,7 @@ class CaseWork:
         if job.call.tuned is not None:
             job.fields["tuned"] = job.call.tuned()
         self.board.enter(job.board_row, CHECK)
-        began = time.perf_counter()
+        began = perf_counter()
         if reference is None:
             job.flags.add("unchecked")
         else:
@@ -161,12 +177,19 @@ class CaseWork:
             outputs = self._outputs(job.call, tensors)
             if with_lse is not None:
                 outputs["LSE"] = self._lse(with_lse, tensors)
+            if written := self._written(tensors):
+                raise Failure("wrong_result", f"a call must leave its inputs as they are, and wrote into {written[0]}")
             self._judge(job, outputs, reference)
             del outputs
-        self._charge(job, "check_s", time.perf_counter() - began)
+        self._charge(job, "check_s", perf_counter() - began)
         if job.describe:
             self.board.enter(job.board_row, DESCRIBE)
             self._describe(job, tensors)
+
+    def _written(self, tensors: Tensors) -> list[str]:
+        """The inputs that a backend has written into."""
+        now = tensors.fingerprint()
+        return [name for name, was in self._fingerprint.items() if now[name] != was]
 
     def _outputs(self, prepared: Prepared, tensors: Tensors) -> dict[str, torch.Tensor]:
         """One launch of the case's direction: O, and dQ, dK, dV where gradients are asked for."""
@@ -197,14 +220,14 @@ class CaseWork:
         from fabench.measure.kernels import profile_kernels
         from fabench.measure.memory import measure_memory
 
-        began = time.perf_counter()
+        began = perf_counter()
         job.fields["memory"] = measure_memory(
             self.case, job.call, tensors, self.engine, model=job.backend.facts_on(self.device).memory
         ).model_dump(mode="json")
-        self._charge(job, "memory_s", time.perf_counter() - began)
-        began = time.perf_counter()
+        self._charge(job, "memory_s", perf_counter() - began)
+        began = perf_counter()
         report = profile_kernels(lambda: self._outputs(job.call, tensors), self.engine)
-        self._charge(job, "profile_s", time.perf_counter() - began)
+        self._charge(job, "profile_s", perf_counter() - began)
         if report is None:
             return
         job.fields["kernels"] = report.names
@@ -237,9 +260,9 @@ class CaseWork:
                 measured = measure(
                     candidates, method, limits, self.engine, self._on_window, null_ns=self.options.null_ns
                 )
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # sys.exit, or a lost device: whoever was at work is to blame
+                if is_ctrl_c(error):
+                    raise
                 guilty = next((job for job in alive if job.board_row == self.board.row), alive[0])
                 failure = classify(error, before_output=False)
                 self.board.leave()
@@ -259,7 +282,11 @@ class CaseWork:
         self.emit({"ev": "window", "row_id": name, "n": len(samples)})
 
     def _entering(self, job: Job) -> Callable[[], None]:
-        return lambda: self.board.enter(job.board_row, TIME)
+        def enter() -> None:
+            self.settings.restore()
+            self.board.enter(job.board_row, TIME)
+
+        return enter
 
     def _open(self, job: Job, launches: Launches) -> None:
         self.board.enter(job.board_row, CHECK)
@@ -280,9 +307,9 @@ class CaseWork:
         self._charge(job, "idle_s", m.idle_s)
         if reference is not None:
             self.board.enter(job.board_row, CHECK)
-            began = time.perf_counter()
+            began = perf_counter()
             self._verify(job, m, launches, reference)
-            self._charge(job, "check_s", time.perf_counter() - began)
+            self._charge(job, "check_s", perf_counter() - began)
         outcome = {
             "status": "ok",
             "samples_ns": m.samples_ns,
@@ -313,6 +340,11 @@ class CaseWork:
             poison_free_blocks(self.case, self.torch_device)
             outputs = self._outputs(job.call, changed)
             self._judge(job, outputs, reference.rotated(1), changed_reference)
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """True if the user wants to stop. A worker hears no SIGINT: there a backend has raised it by itself."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def first_board_row(index: int) -> int:

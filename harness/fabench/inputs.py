@@ -52,6 +52,10 @@ class Tensors:
             if (value := getattr(self, field.name)) is not None:
                 yield field.name, value
 
+    def fingerprint(self) -> dict[str, int]:
+        """A number for the bits of each: another one means that somebody has written into it."""
+        return {name: _fingerprint(tensor.detach()) for name, tensor in self.items()}
+
     def requires_grad_(self, value: bool = True) -> Tensors:
         """Set it on q, k and v, drop old gradients, and return self."""
         for tensor in (self.q, self.k, self.v):
@@ -62,6 +66,13 @@ class Tensors:
     def detached(self) -> Tensors:
         """The same storage without gradients."""
         return Tensors(**{name: tensor.detach() for name, tensor in self.items()})
+
+
+def _fingerprint(tensor: torch.Tensor) -> int:
+    """Sums of the bits of every row, each row with a weight of its own, modulo 2^64."""
+    bits = tensor.view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
+    rows = bits.sum(dim=-1, dtype=torch.int64).flatten()
+    return int((rows * torch.arange(1, rows.numel() + 1, device=rows.device)).sum())
 
 
 def make(case: Case, device: str | torch.device) -> Tensors:

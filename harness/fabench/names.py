@@ -22,6 +22,7 @@ Inputs = Literal[
     "padded",
     "subnormal",
 ]
+Format = Literal["simple", "github", "latex", "html", "csv", "json"]
 Regime = Literal["burst", "sustained", "graph", "cpu"]
 Status = Literal[
     "ok", "wrong_result", "unsupported", "unavailable", "predicted_oom", "oom", "timeout", "crashed", "error"
@@ -51,6 +52,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 INPUTS: tuple[Inputs, ...] = get_args(Inputs)
 REGIMES: tuple[Regime, ...] = get_args(Regime)
+FORMATS: tuple[Format, ...] = get_args(Format)
 STATUSES: tuple[Status, ...] = get_args(Status)
 FLAGS: tuple[Flag, ...] = get_args(Flag)
 ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)

@@ -37,14 +37,12 @@ class Failure(Exception):
 
 def classify(error: BaseException, *, before_output: bool) -> Failure:
     """The status an exception out of a backend stands for; `before_output`: no call of this case has returned yet."""
-    import torch
-
-    text = f"{type(error).__name__}: {first_line(error)}"
     if isinstance(error, Failure):
         return error
     if isinstance(error, SystemExit):
         return Failure("crashed", f"the backend called sys.exit({error.code!r})")
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error):
+    text = sentence(error)
+    if is_out_of_memory(error):
         return Failure("oom", text)
     if poisoned_device():
         return Failure("crashed", f"{text}; the CUDA context is lost", own_frames(error), fatal=True)
@@ -53,9 +51,28 @@ def classify(error: BaseException, *, before_output: bool) -> Failure:
     return Failure("error", text, own_frames(error))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for what Python, torch and torch's allocator on the CPU raise when there is none left."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return not names.isdisjoint(("OutOfMemoryError", "MemoryError")) or "can't allocate memory" in message_of(error)
+
+
+def sentence(error: BaseException) -> str:
+    """An exception's name and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of the message: what an exception says before it goes into particulars."""
-    return (str(error).strip().splitlines() or ["(no message)"])[0][:300]
+    return (message_of(error).strip().splitlines() or ["(no message)"])[0][:300]
+
+
+def message_of(error: BaseException) -> str:
+    """`str(error)`, which is the author's own code and may itself raise."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be read)"
 
 
 def poisoned_device() -> bool:
@@ -96,7 +113,7 @@ def split_output(output: object, case: Case, device: torch.device, *, lse: bool)
 
     shape = (case.batch, case.heads, case.Nq, case.dv)
     check_form("O", O, shape, getattr(torch, DTYPES[case.dtype].torch_name), device)
-    if LSE is None:
+    if not lse:
         return {"O": O}
     check_form("LSE", LSE, shape[:3], torch.float32, device)
     return {"O": O, "LSE": LSE}
@@ -111,6 +128,7 @@ def check_form(name: str, tensor: object, shape: tuple[int, ...], dtype: torch.d
     for what, wanted, got in (
         ("shape", shape, tuple(tensor.shape)),
         ("dtype", dtype, tensor.dtype),
+        ("layout", torch.strided, tensor.layout),
         ("device", device.type, tensor.device.type),
     ):
         if got != wanted:

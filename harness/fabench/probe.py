@@ -25,6 +25,7 @@ from fabench.backend import Backend, Facts
 from fabench.case import Case
 from fabench.device import Device
 from fabench.errors import BackendError, FabenchError, InternalError
+from fabench.family import Family, end_with
 from fabench.interpreter import HERE, Interpreter
 
 TIMEOUT_S = 300.0
@@ -118,15 +119,15 @@ def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S, interpreter: Int
     """Send one request to a fresh child and return its answer; an error it answers with is raised here as its class."""
     read_end, write_end = os.pipe()
     with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(
-            interpreter.command("fabench.probe", str(write_end), str(timeout_s)),
+        family = Family(
+            interpreter.command("fabench.probe", str(write_end), str(os.getpid())),
+            interpreter.environment(),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=(write_end,),
-            start_new_session=True,
-            env=interpreter.environment(),
         )
+        child = family.process
         os.close(write_end)
         try:
             with os.fdopen(read_end, "rb") as pipe:
@@ -136,7 +137,7 @@ def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S, interpreter: Int
                     child.stdin.close()
                 line = _read_line(pipe, time.monotonic() + timeout_s)
         finally:
-            _end(child, patient=sys.exc_info()[0] is None)
+            _end(family, patient=sys.exc_info()[0] is None)
         if line is None:
             raise BackendError(
                 f"'{_culprit(request)}' must load within {timeout_s:g} s, got no answer by then; "
@@ -147,7 +148,12 @@ def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S, interpreter: Int
                 f"'{_culprit(request)}' must load without ending its process, got {_ending(child.returncode)}"
                 f"{_last_words(output)}"
             )
-    answer: dict[str, Any] = json.loads(line)
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise BackendError(
+            f"'{_culprit(request)}' must write to no file descriptor that it has not opened, and wrote into the answer"
+        ) from None
     if "error" in answer:
         kind = getattr(errors, answer["error"], None)
         if isinstance(kind, type) and issubclass(kind, FabenchError):
@@ -170,18 +176,16 @@ def _read_line(pipe: IO[bytes], deadline: float) -> bytes | None:
     return b"".join(parts)
 
 
-def _end(child: subprocess.Popen[bytes], *, patient: bool) -> None:
-    """Wait for the child; kill it, and what it started, if it does not end by itself."""
+def _end(family: Family, *, patient: bool) -> None:
+    """Wait for the child; end what it started, and itself if it does not end alone."""
+    child = family.process
     with contextlib.suppress(BrokenPipeError):
         if child.stdin is not None:
             child.stdin.close()
     if patient:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(1.0)
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    family.kill()
 
 
 def _culprit(request: dict[str, Any]) -> str:
@@ -206,9 +210,10 @@ def _last_words(output: IO[bytes]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """The child: read the request from stdin, answer one line of JSON into the pipe."""
-    pipe, timeout_s = int(arguments[0]), float(arguments[1])
+    pipe, parent = map(int, arguments)
     os.set_inheritable(pipe, False)
-    signal.alarm(int(timeout_s) + 30)  # a child whose parent was killed does not outlive it for long
+    end_with(parent)
+    os.register_at_fork(after_in_child=lambda: os.close(pipe))  # the answer is nobody else's to give
     request = json.load(sys.stdin)
     try:
         answer = _answer(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -59,13 +59,14 @@ class Lines:
     def row(self, row: Row) -> None:
         """Print the row's line, with the command that repeats it if it failed."""
         self.count += 1
-        click.echo(f"[{self.count}/{self.total}] {row_line(row)}", err=True)
+        self.note(f"[{self.count}/{self.total}] {row_line(row)}")
         if failed(row):
-            click.echo(f"    rerun: {row.rerun}", err=True)
+            self.note(f"    rerun: {row.rerun}")
 
     def note(self, text: str) -> None:
-        """Print it."""
-        click.echo(text, err=True)
+        """Print it. That nobody reads (a closed pipe or terminal) is no reason to stop measuring."""
+        with suppress(OSError):
+            click.echo(text, err=True)
 
 
 class LiveBar:

@@ -61,6 +61,10 @@ class Board:
         """Phase of the row at work."""
         return self._words[1]
 
+    def detach(self) -> None:
+        """In a process forked from a worker: what it does is written where nobody reads."""
+        self._words = memoryview(bytearray(self.SIZE)).cast("Q")
+
     def close(self) -> None:
         """Release the page and its descriptor."""
         self._words.release()
@@ -68,9 +72,12 @@ class Board:
         os.close(self.fd)
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode  # not `dumps`, which a backend may replace
+
+
 def encode(message: dict[str, Any]) -> bytes:
     """One message as a line."""
-    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return _encode(message).encode() + b"\n"
 
 
 class Lines:
@@ -80,7 +87,13 @@ class Lines:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The messages completed by `data`."""
+        """The messages completed by `data`. Raises ValueError at a line that is none: somebody else wrote it."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            yield json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:  # UnicodeDecodeError is one
+                message = None
+            if not (isinstance(message, dict) and ("ev" in message or "cmd" in message)):
+                raise ValueError(repr(line[:60])[1:])
+            yield message

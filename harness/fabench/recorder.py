@@ -23,6 +23,7 @@ from fabench.resultfile import Writer
 from fabench.runrecords import now
 from fabench.stats import quantiles
 from fabench.supervisor import Spans
+from fabench.text import printable
 
 SAMPLE_FIELDS = ("samples_ns", "quantiles", "K", "n", "stop_reason", "utilization", "telemetry")
 """What a row that is not ok must not have: a failure never has a speed."""
@@ -92,6 +93,8 @@ class Recorder:
             self.described[planned.row_id] = {"memory": fields["memory"], "kernels": fields.get("kernels")}
         elif fields["status"] == "ok":
             fields |= self.described.get(planned.row_id, {})
+        if fields.get("detail"):
+            fields["detail"] = {k: printable(v) if isinstance(v, str) else v for k, v in fields["detail"].items()}
         if fields["status"] == "ok":
             self._measured(planned, fields, flags, spans)
         if fields["status"] != "ok":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 import uuid
 from collections import Counter
@@ -224,18 +223,13 @@ def open_line(
 
 
 def run_rounds(lines: Sequence[Line], rounds: int) -> bool:
-    """All rounds, the sides of an A/B run in turns; True if Ctrl-C or SIGTERM ended them early."""
+    """All rounds, the sides of an A/B run in turns; True if Ctrl-C ended them early."""
     order = turns(rounds) if len(lines) == 2 else ((round_, 0) for round_ in range(rounds))
-    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for round_, side in order:
             lines[side].round(round_)
     except KeyboardInterrupt:
         return True
-    finally:
-        for line in lines:
-            line.supervisor.close()
-        signal.signal(signal.SIGTERM, previous)
     return False
 
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fabench.case import Case, digest
-from fabench.errors import CaseError, SuiteError, WhereError
-from fabench.suite_check import check
+from fabench.errors import CaseError, SuiteError, UsageError, WhereError
+from fabench.suite_check import check, sentence
 from fabench.suite_schema import Axes, Measure, Parity, SuiteModel, json_schema
 from fabench.suite_yaml import LIMIT_BYTES, Document, parse, shown
 from fabench.suite_yaml import Path as Place
@@ -74,9 +76,16 @@ class Suite:
         return self.document.error(place, message)
 
     def override(self, **measure: Any) -> Suite:
-        """The same suite with other `regime`, `rounds` or `seconds`: what the command line may change. None keeps."""
+        """The same suite with other `regime`, `rounds` or `seconds`: what the command line may change. None keeps.
+
+        Raises UsageError for a value that no suite may have.
+        """
         changes = {key: value for key, value in measure.items() if value is not None}
-        measured = Measure.model_validate(self.measure.model_dump() | changes)
+        try:
+            measured = Measure.model_validate(self.measure.model_dump() | changes)
+        except ValidationError as error:
+            first: dict[str, Any] = dict(error.errors(include_url=False)[0])
+            raise UsageError(f"--{first['loc'][0]} {sentence(first)}") from None
         resolved = self.resolved | {"measure": measured.model_dump()}
         given = self.given | {f"measure.{key}" for key in changes}
         return replace(self, measure=measured, resolved=resolved, given=given)

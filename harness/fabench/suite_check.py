@@ -42,10 +42,10 @@ def _error(document: Document, error: dict[str, Any]) -> SuiteError:
     path += (error["ctx"]["index"],) if "index" in error.get("ctx", {}) else ()
     while path and path not in document.lines:  # a value that stands alone has no index in the file
         path = path[:-1]
-    return document.error(path, _sentence(error))
+    return document.error(path, sentence(error))
 
 
-def _sentence(error: dict[str, Any]) -> str:
+def sentence(error: dict[str, Any]) -> str:
     """What is wrong with a value, in the words of a suite's author."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     got = f"got {shown(value)}"

@@ -75,7 +75,14 @@ class CaseRun:
     rows: dict[str, PlannedRow]
     jobs: list[PlannedRow] = field(default_factory=list)
     used: dict[tuple[str, bool], float] = field(default_factory=dict)
-    deaths_idle: int = 0
+    alone: bool = False
+    """A worker died while nobody was at work: rows go one by one, so that the next death has an owner."""
+    failed_starts: int = 0
+
+    def next_jobs(self) -> list[PlannedRow]:
+        """What the next worker is given of the rows still owed: all of them, or the first alone."""
+        self.jobs = list(self.rows.values())[: 1 if self.alone else None]
+        return self.jobs
 
     def at_work(self, board_row: int) -> PlannedRow | None:
         """The row whose calls were running, if it is still owed."""
@@ -117,8 +124,10 @@ class Supervisor:
                 self._since_canary += len(group)
                 self._case(CaseRun(group[0].case, order, {row.row_id: row for row in group}), round_)
             self._canary("end", round_)
-        finally:
-            self.close()
+        except BaseException:
+            self._drop()  # Ctrl-C, or a full disk: what the worker is at is lost anyway
+            raise
+        self.close()
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -141,7 +150,8 @@ class Supervisor:
                 if event is not None and event["ev"] == "ready":
                     break
                 if event is not None and event["ev"] == "failed":
-                    raise WorkerDiedError("error", f"the worker could not start: {event['message']}")
+                    message = f"the worker could not start: {event['message']}"
+                    raise WorkerDiedError("error", message, event["traceback"])
                 if self.clock() - began > START_LIMIT_S:
                     raise WorkerDiedError("error", f"the worker was not ready after {START_LIMIT_S:.0f} s")
             self.worker_start_s = self.clock() - began
@@ -169,25 +179,22 @@ class Supervisor:
     def _case(self, run: CaseRun, round_: int) -> None:
         """Run a case until no row is owed, replacing the worker each time it dies."""
         while run.rows:
-            run.jobs = list(run.rows.values())
             self.sink.working(None, run.case)
             try:
                 worker = self._ready_worker()
-                worker.send(
-                    {
-                        "cmd": "case",
-                        "key": run.case.key,
-                        "jobs": [self._job(row) for row in run.jobs],
-                    }
-                )
-                done = self._collect(worker, run, round_)
             except WorkerDiedError as death:
-                self._bury(run, round_, death)
-                continue
-            if not done:
                 self._drop()
-            elif run.rows:
-                self._finish_all(run, round_, "error", "the worker ended the case without this row")
+                run.failed_starts += 1
+                if run.failed_starts > 1:
+                    self._finish_all(run, round_, death.status, str(death), death.traceback)
+                continue
+            jobs = [self._job(row) for row in run.next_jobs()]
+            try:
+                worker.send({"cmd": "case", "key": run.case.key, "jobs": jobs})
+                if not self._collect(worker, run, round_):
+                    self._drop()
+            except WorkerDiedError as death:
+                self._bury(worker, run, round_, death)
 
     def _job(self, row: PlannedRow) -> dict[str, Any]:
         described = row.row_id in self._described
@@ -217,10 +224,12 @@ class Supervisor:
                 if event["fatal"]:
                     return False
             elif event["ev"] == "case_done":
+                for row in run.jobs:
+                    fields = failure("error", "the worker ended the case without this row")
+                    self._finish(run, round_, row.row_id, fields)
                 return True
             elif event["ev"] == "failed":
-                self._finish_all(run, round_, "error", f"the harness failed: {event['message']}", event["traceback"])
-                return False
+                raise WorkerDiedError(event["status"], f"the harness failed: {event['message']}", event["traceback"])
             if event is not None:
                 heard = now
             if at_work != shown:
@@ -249,18 +258,16 @@ class Supervisor:
             self._finish(run, round_, key[0], failure("timeout", detail))
         return True
 
-    def _bury(self, run: CaseRun, round_: int, death: WorkerDiedError) -> None:
+    def _bury(self, worker: Worker, run: CaseRun, round_: int, death: WorkerDiedError) -> None:
         """Give the row that was at work the worker's death as its status, and let the others try again."""
-        board_row = self.worker.board.row if self.worker is not None else IDLE
-        planned = run.at_work(board_row)
-        if planned is not None:
-            self._finish(run, round_, planned.row_id, failure(death.status, str(death)))
-        elif board_row == REFERENCE:
-            self._finish_all(run, round_, "error", f"the reference failed: {death}")
+        board_row = worker.board.row
+        guilty = run.at_work(board_row) or (run.jobs[0] if len(run.jobs) == 1 else None)
+        if board_row == REFERENCE:
+            self._finish_all(run, round_, "error", f"the reference failed: {death}", death.traceback)
+        elif guilty is not None:
+            self._finish(run, round_, guilty.row_id, failure(death.status, str(death), death.traceback))
         else:
-            run.deaths_idle += 1
-            if run.deaths_idle > 1:
-                self._finish_all(run, round_, death.status, str(death))
+            run.alone = True
         self._drop()
 
     def _finish(self, run: CaseRun, round_: int, row_id: str, fields: dict[str, Any], spans: Spans = ()) -> None:
@@ -269,6 +276,8 @@ class Supervisor:
             return
         if fields.get("memory") is not None:
             self._described.add(row_id)
+        if run.alone and fields["status"] == "ok":
+            fields = {**fields, "flags": sorted({*fields.get("flags", ()), "not_interleaved"})}
         if self.worker_start_s and fields.get("spent"):
             fields["spent"]["worker_start_s"], self.worker_start_s = self.worker_start_s, 0.0
         self.sink.row(planned, round_, run.order, fields, spans)

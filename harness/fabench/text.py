@@ -12,6 +12,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def printable(text: str) -> str:
+    """The text with what a terminal would obey, or UTF-8 cannot say, written as an escape."""
+    kept = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    return kept.encode(errors="backslashreplace").decode()
+
+
 def bytes_text(count: float) -> str:
     """Bytes scaled for reading, three digits and a binary unit: '512 B', '1.50 KiB', '139 GiB'."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

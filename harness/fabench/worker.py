@@ -5,7 +5,7 @@ Run as `python -m fabench.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not m
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 import signal
 import sys
@@ -17,9 +17,8 @@ from typing import Any
 
 from fabench.case import Case
 from fabench.device import Device
+from fabench.family import end_with
 from fabench.protocol import REFERENCE, Board, Lines, encode
-
-PR_SET_PDEATHSIG = 1
 
 
 class Session:
@@ -32,6 +31,7 @@ class Session:
         from fabench.casework import Options
         from fabench.measure.engine import engine_for
         from fabench.references import ReferenceStore
+        from fabench.torch_settings import TorchSettings
 
         self.board, self.emit = board, emit
         self.device = Device.from_json(command["device"])
@@ -42,6 +42,7 @@ class Session:
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.engine = engine_for(self.device)
+        self.settings = TorchSettings()
         self.backends = registry.shipped()
         for spec in command["backend_files"]:
             self.backends.update({backend.name: backend for backend in registry.from_file(spec)})
@@ -68,7 +69,7 @@ class Session:
             reference = self.references.get(case, tensors, accuracies, planned_s)
             seconds = time.perf_counter() - began
             self.board.leave()
-        work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit)
+        work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit, self.settings)
         work.run(jobs, tensors, reference, seconds)
         self.emit({"ev": "case_done"})
 
@@ -102,9 +103,7 @@ def serve(commands: int, emit: Callable[[dict[str, Any]], None], board: Board) -
 def main(argv: list[str]) -> None:
     """Set up the pipes, tie this process's life to the supervisor's, and serve."""
     commands, events, board_fd, parent = map(int, argv)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(0)
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for fd in (commands, events, board_fd):
         os.set_inheritable(fd, False)
@@ -114,15 +113,34 @@ def main(argv: list[str]) -> None:
         while data:
             data = data[os.write(events, data) :]
 
-    try:
-        serve(commands, emit, Board(board_fd))
-    except Exception as error:
-        import traceback
+    def leave() -> None:
+        """In a process that a backend forks: it has no part in what this one says, even if its call returns here."""
+        board.detach()
+        for fd in (commands, events):
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
-        emit(
-            {"ev": "failed", "message": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()[-4000:]}
-        )
-        raise
+    board = Board(board_fd)
+    os.register_at_fork(after_in_child=leave)
+    try:
+        serve(commands, emit, board)
+    except BaseException as error:
+        with contextlib.suppress(OSError, ValueError):  # a backend may have closed the pipe, or stderr
+            report(error, emit)
+        os._exit(1)  # whatever threads and exit hooks a backend left behind
+
+
+def report(error: BaseException, emit: Callable[[dict[str, Any]], None]) -> None:
+    """Say what ended this process, in the log and to the supervisor."""
+    import traceback
+
+    from fabench.outcome import is_out_of_memory, sentence
+
+    status = "oom" if is_out_of_memory(error) else "error"
+    trace = "".join(traceback.format_exception(error))
+    emit({"ev": "failed", "status": status, "message": sentence(error), "traceback": trace[-4000:]})
+    sys.stderr.write(trace)
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -12,40 +12,44 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fabench.family import Family
 from fabench.interpreter import Interpreter
 from fabench.protocol import Board, Lines, encode
+
+LOG_BYTES = 64 << 20
+"""What a worker may have printed before it is forgotten: nobody reads it but for its end."""
 
 
 class WorkerDiedError(Exception):
     """The worker is gone. `status` is its row's: 'oom' if the kernel killed it for memory, else 'crashed'."""
 
-    def __init__(self, status: str, message: str) -> None:
+    def __init__(self, status: str, message: str, traceback: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.traceback = status, traceback
 
 
 class WorkerProcess:
-    """One `python -m fabench.worker` in its own process group, so that ending it ends what it started too."""
+    """One `python -m fabench.worker` with all that it starts."""
 
     def __init__(self, interpreter: Interpreter | None = None) -> None:
         interpreter = interpreter or Interpreter()
         self.board = Board.create()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115  # lives as long as the worker
         command_read, self._command = os.pipe()
         self._events, events_write = os.pipe()
         self._lines, self._queue = Lines(), list[dict[str, Any]]()
         self._oom_kills = oom_kills()
         self._heard_at = 0
         fds = (command_read, events_write, self.board.fd)
-        self.process = subprocess.Popen(
+        self._family = Family(
             interpreter.command("fabench.worker", *map(str, fds), str(os.getpid())),
+            interpreter.environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
             pass_fds=fds,
-            start_new_session=True,
-            env=interpreter.environment(),
         )
+        self.process = self._family.process
         os.close(command_read)
         os.close(events_write)
         self.started = time.monotonic()
@@ -60,14 +64,26 @@ class WorkerProcess:
             raise self._death() from None
 
     def next_event(self, timeout: float) -> dict[str, Any] | None:
-        """The next event, None if none came in `timeout` seconds. Raises WorkerDiedError at the end of the stream."""
-        if not self._queue and select.select([self._events], [], [], timeout)[0]:
-            data = os.read(self._events, 1 << 20)
-            if not data:
+        """The next event, None if none came in `timeout` seconds. Raises WorkerDiedError once the worker is gone."""
+        if self._log.seek(0, os.SEEK_END) > LOG_BYTES:
+            self._heard_at = self._log.truncate(0)
+        if not self._queue:
+            gone = self.process.poll() is not None  # asked before reading: what it said last is still read
+            if select.select([self._events], [], [], 0 if gone else timeout)[0]:
+                self._read()
+            elif gone:  # something that it forked keeps the pipe open
                 raise self._death()
-            self._queue.extend(self._lines.feed(data))
-            self._heard_at = self._log.seek(0, os.SEEK_END)
         return self._queue.pop(0) if self._queue else None
+
+    def _read(self) -> None:
+        data = os.read(self._events, 1 << 20)
+        if not data:
+            raise self._death()
+        try:
+            self._queue.extend(self._lines.feed(data))
+        except ValueError as error:
+            raise WorkerDiedError("crashed", f"something else was written to the worker's pipe: {error}") from None
+        self._heard_at = self._log.seek(0, os.SEEK_END)
 
     def _death(self) -> WorkerDiedError:
         code = self._reap()
@@ -96,9 +112,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the worker and everything it started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._family.kill()
 
     def close(self) -> None:
         """Ask it to end, then make sure of it, and release everything."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import click
 
 from fabench.errors import FabenchError
 
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
     "show": "Tables of result files.",
@@ -65,11 +68,14 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a FabenchError ends it with its sentence and its exit code."""
+        """Run the command; a FabenchError ends it with its sentence and its exit code, Ctrl-C with 130."""
         try:
             return super().invoke(ctx)
         except FabenchError as error:
             raise Failure(error) from error
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            sys.exit(INTERRUPTED)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabench.cli import INTERRUPTED
 from fabench.errors import UsageError
-from fabench.names import FAILED, REGIMES, SKIPPED, STATUSES
+from fabench.names import FAILED, FORMATS, REGIMES, SKIPPED, STATUSES
 
 if TYPE_CHECKING:
     from fabench.resultfile import ResultFile
 
-INTERRUPTED = 130
+
+class Seconds(click.FloatRange):
+    """A positive, finite number of seconds."""
+
+    name = "seconds"
+
+    def __init__(self) -> None:
+        super().__init__(0, float("inf"), min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; nan passes every comparison, so it is asked for by itself."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 @click.command()
@@ -30,9 +46,23 @@ INTERRUPTED = 130
 @click.option("--where", metavar="COND", help="Only these rows, e.g. 'd=128,N>=4096,backend=sdpa-*'.")
 @click.option("--rounds", type=click.IntRange(1), help="Fresh worker processes; 10 to gate on the result.")
 @click.option("--regime", type=click.Choice([r for r in REGIMES if r != "cpu"]), help="burst, sustained or graph.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Seconds of samples a row.")
-@click.option("--timeout", "timeout_s", default=120.0, show_default=True, help="Seconds a row's own calls may take.")
-@click.option("--prepare-timeout", "prepare_s", default=300.0, show_default=True, help="Seconds to build and compile.")
+@click.option("--seconds", type=Seconds(), help="Seconds of samples a row.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Seconds(),
+    default=120.0,
+    show_default=True,
+    help="Seconds a row's own calls may take.",
+)
+@click.option(
+    "--prepare-timeout",
+    "prepare_s",
+    type=Seconds(),
+    default=300.0,
+    show_default=True,
+    help="Seconds to build and compile.",
+)
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="FILE", help="Continue FILE, trying again what failed."
 )
@@ -48,7 +78,9 @@ INTERRUPTED = 130
 @click.option(
     "--fail-on", default=",".join(FAILED), show_default=True, help="Statuses that make the exit code 1, or none."
 )
-@click.option("--format", "format_", default="simple", show_default=True, help="Of the table at the end; see `show`.")
+@click.option(
+    "--format", "format_", type=click.Choice(FORMATS), default="simple", show_default=True, help="Of the final table."
+)
 @click.option("--wait", is_flag=True, help="Wait for another run on the same GPU to end.")
 def command(
     suite: str,
@@ -69,6 +101,7 @@ def command(
     """
     from fabench import resultfile, runner
     from fabench.ab import parse_pair
+    from fabench.interrupts import interrupts
     from fabench.views.dryrun import render
     from fabench.views.show import show, terminal_width
 
@@ -84,11 +117,12 @@ def command(
         argv=("fabench", *sys.argv[1:]),
         **options,  # type: ignore[arg-type]  # click has checked them
     )
-    sides = runner.prepare_ab(request, *parse_pair(*ab)) if ab else [runner.prepare(request)]
-    if dry_run:
-        click.echo(render(sides[0].suite, sides[0].plan))
-        return
-    outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
+    with interrupts():
+        sides = runner.prepare_ab(request, *parse_pair(*ab)) if ab else [runner.prepare(request)]
+        if dry_run:
+            click.echo(render(sides[0].suite, sides[0].plan))
+            return
+        outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]
     for result in results:
         click.echo(show([result], format_, width=terminal_width()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fabench.errors import UsageError
+from fabench.names import FORMATS
 
 
 def _epilog() -> str:
@@ -41,7 +42,7 @@ class _Command(click.Command):
     "style",
     default="simple",
     show_default=True,
-    type=click.Choice(["simple", "github", "latex", "html", "csv", "json"]),
+    type=click.Choice(FORMATS),
 )
 @click.option("--allow-partial", is_flag=True, help="Show what is there of a file that was cut off.")
 def command(

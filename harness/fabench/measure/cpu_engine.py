@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import perf_counter_ns, sleep  # by name: a backend may replace them in the module
 from typing import Any, TypeVar
 
 import torch
@@ -38,11 +38,11 @@ class CpuEngine:
 
     def now_ns(self) -> int:
         """perf_counter_ns: monotonic, the same clock in all processes on Linux."""
-        return time.perf_counter_ns()
+        return perf_counter_ns()
 
     def sleep(self, seconds: float) -> None:
         """Yield the core."""
-        time.sleep(seconds)
+        sleep(seconds)
 
     def synchronize(self) -> None:
         """Nothing is ever outstanding."""
@@ -59,7 +59,7 @@ class CpuEngine:
 
     def record(self, event: CpuEvent) -> None:
         """Read the clock."""
-        event.ns = time.perf_counter_ns()
+        event.ns = perf_counter_ns()
 
     def done(self, event: CpuEvent) -> bool:
         """Always: the host is the device."""
@@ -103,9 +103,9 @@ class CpuEngine:
 
 def timer_resolution_ns(readings: int = 2000) -> float:
     """The least step seen between readings of perf_counter_ns."""
-    steps, last = [], time.perf_counter_ns()
+    steps, last = [], perf_counter_ns()
     for _ in range(readings):
-        now = time.perf_counter_ns()
+        now = perf_counter_ns()
         if now > last:
             steps.append(now - last)
         last = now

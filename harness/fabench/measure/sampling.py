@@ -30,8 +30,9 @@ from fabench.measure.rules import (
     Rules,
 )
 from fabench.measure.stopping import Limits, checkpoints, next_checkpoint, relative_half_width, stop
-from fabench.measure.track import Candidate, Measurement, Track, first_line
+from fabench.measure.track import Candidate, Measurement, Track
 from fabench.measure.window import Window, Windows, is_stray, late_ns
+from fabench.outcome import sentence
 from fabench.records import Method
 
 OnWindow = Callable[[str, list[float]], None]
@@ -202,7 +203,7 @@ class Burst:
                 track.replay = graph.capture(self.engine, launch, rotation, K, rng.randrange(K))
         except Exception as error:
             self.engine.synchronize()
-            track.out.unsupported = f"cannot be captured in a CUDA graph: {type(error).__name__}: {first_line(error)}"
+            track.out.unsupported = f"cannot be captured in a CUDA graph: {sentence(error)}"
             track.release()
 
     # Warm-up and sampling: one window at a time.

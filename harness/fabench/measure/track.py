@@ -12,6 +12,7 @@ from fabench.measure.engine import Engine
 from fabench.measure.graph import Replay
 from fabench.measure.rules import Rules
 from fabench.names import Flag, StopReason
+from fabench.outcome import sentence
 from fabench.records import Derived
 
 
@@ -125,7 +126,7 @@ class Track:
     def fail(self, error: Exception) -> None:
         """Give up on the candidate because of what a launch raised."""
         traceback.clear_frames(error.__traceback__)  # their locals hold device memory
-        self.out.error, self.out.failure = f"{type(error).__name__}: {first_line(error)}", error
+        self.out.error, self.out.failure = sentence(error), error
         self.release()
 
     def release(self) -> None:
@@ -148,8 +149,3 @@ class Track:
         out.replay = self.replay
         self.release()
         return out
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an exception's message."""
-    return (str(error).strip().splitlines() or ["(no message)"])[0]

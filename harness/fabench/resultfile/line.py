@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from fabench.errors import RecordError
 from fabench.records import ADAPTER, SCHEMA, Canary, Env, Footer, Header, Record, Row
+from fabench.text import printable
 
 Line = Header | Env | Row | Canary | Footer
 
@@ -19,7 +21,19 @@ MAJOR, MINOR = (int(part) for part in SCHEMA.removeprefix("fabench/").split(".")
 
 def encode(record: Record) -> bytes:
     """The record's line. Fields that are null by default are left out: they read back as null."""
-    return record.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
+    try:
+        text = record.model_dump_json(by_alias=True, exclude_none=True)
+    except PydanticSerializationError:  # a file name, or a backend's words, that are not UTF-8
+        text = json.dumps(_printable(record.model_dump(by_alias=True, exclude_none=True)))
+    return text.encode() + b"\n"
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _printable(part) for key, part in value.items()}
+    return [_printable(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def decode(line: bytes, *, newer: bool = False, unknown: set[str] | None = None) -> Line | None:

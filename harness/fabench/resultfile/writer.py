@@ -53,6 +53,8 @@ class Writer:
                 raise RecordError(
                     f"'{error.filename}' must be a folder to write '{path.name}' in, and is a file"
                 ) from None
+            if path.is_dir():
+                raise RecordError(f"'{path}' must be a file to write, and is a folder; choose another --out") from None
             raise RecordError(
                 f"'{path}' must not exist yet; continue it with --resume, or choose another --out"
             ) from None

@@ -6,7 +6,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 from fabench.errors import UsageError
 from fabench.resultfile import ResultFile
@@ -16,9 +15,6 @@ from fabench.views.published import claim_text, claims
 from fabench.views.render import render
 from fabench.views.tables import Layout, tables
 from fabench.where import Condition
-
-Format = Literal["simple", "github", "latex", "html", "csv", "json"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def show(

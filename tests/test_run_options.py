@@ -1,0 +1,41 @@
+"""Option values of `fabench run` that cannot be: one sentence and exit code 2, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fabench.cli import main
+
+SUITE = "name: tiny\naxes: {N: 64, d: 16, dtype: fp32, batch: 1, heads: 2}\nbackends: [naive]\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--format", "nonsense", "'nonsense' is not one of"),
+        ("--timeout", "-1", "not in the range"),
+        ("--timeout", "nan", "not a number of seconds"),
+        ("--prepare-timeout", "0", "not in the range"),
+        ("--seconds", "inf", "not in the range"),
+        ("--seconds", "1e300", "--seconds must be at most 600"),
+        ("--rounds", "0", "not in the range"),
+        ("--rounds", "100000000", "--rounds must be at most 1000, got 100000000"),
+        ("--shard", "0/0", "--shard must be I/N with 1 <= I <= N"),
+        ("--where", "nonsense", "a comparison must be KEY=VALUE"),
+        ("--fail-on", "typo", "--fail-on must list statuses"),
+    ],
+)
+def test_an_option_value_that_cannot_be_is_refused_before_any_work(
+    tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    suite = tmp_path / "tiny.yaml"
+    suite.write_text(SUITE)
+
+    done = CliRunner().invoke(main, ["run", str(suite), "--out", str(tmp_path / "o.jsonl"), option, value])
+
+    assert done.exit_code == 2, done.output
+    assert words in done.output
+    assert not (tmp_path / "o.jsonl").exists()
