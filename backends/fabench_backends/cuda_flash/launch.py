@@ -1,0 +1,52 @@
+"""Loaded kernels and their launches: on torch's current stream, by handle, with every result checked."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from fabench_backends.cuda_flash.build import KernelError, architecture, build
+from fabench_backends.cuda_flash.configs import Config
+
+
+class Kernel:
+    """One kernel loaded for one device, ready to launch."""
+
+    def __init__(self, config: Config, device: int) -> None:
+        import torch
+        from cuda.bindings import driver
+        from cuda.core import ObjectCode
+
+        self.config, self.device, self._driver = config, device, driver
+        built = build(config, architecture(torch.cuda.get_device_capability(device)))
+        self._code = ObjectCode.from_cubin(built.cubin)  # keeps the library loaded
+        handle = self._code.get_kernel(config.kernel).handle
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._check(driver.cuKernelSetAttribute(attribute, config.smem_bytes, handle, driver.CUdevice(device))[0], "")
+        self._function = driver.CUfunction(int(handle))
+
+    def __call__(self, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
+        """Launch on the device's current stream; torch's current device must be the kernel's."""
+        import torch
+
+        address = ctypes.c_void_p(ctypes.addressof(params))
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        (status,) = self._driver.cuLaunchKernel(
+            self._function, *grid, self.config.tile.threads, 1, 1, self.config.smem_bytes, stream,
+            ctypes.addressof(address), 0,
+        )  # fmt: skip
+        self._check(status, f" with grid {grid}, block {self.config.tile.threads}")
+
+    def _check(self, status: Any, geometry: str) -> None:
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            raise KernelError(
+                f"'{self.config.name}' must launch{geometry} and {self.config.smem_bytes} bytes of shared memory on "
+                f"device {self.device}, got {status.name}"
+            )
+
+
+@cache
+def kernel(config: Config, device: int) -> Kernel:
+    """The kernel, loaded once a process and device."""
+    return Kernel(config, device)
