@@ -122,6 +122,18 @@ AXES: dict[str, Axis] = {
 }
 
 
+ANCHORS: list[Member] = [
+    {},
+    {"Nq": 129, "Nk": 129, "d": 128, "dtype": "fp16", "causal": True, "alignment": "bottom_right"},
+    {"Nq": 257, "Nk": 257, "dtype": "fp32", "window": (17, 5), "batch": 3, "heads": 2, "kv_heads": 2},
+    {"Nq": 113, "Nk": 203, "causal": True, "batch": 1, "heads": 8, "kv_heads": 1, "layout": "bshd"},
+    {"Nq": 203, "Nk": 113, "dtype": "fp16", "causal": True, "alignment": "top_left", "gradient_order": "transposed"},
+    {"Nq": 97, "Nk": 97, "d": 40, "dtype": "fp32", "softcap": 5.0, "batch": 1, "heads": 9, "kv_heads": 9},
+    {"Nq": 129, "Nk": 129, "d": 80, "inputs": "std3", "scale": 1.0, "gradient_order": "expanded"},
+]
+"""What a battery begins with: plain cases, in which a bug is easy to name."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A case and its memory orders, made of one member an axis."""

@@ -99,7 +99,7 @@ def _designed(facts: Facts, request: Request) -> list[Trial]:
         """The first point of a row's classes, from a place in their cycles, that exists and is not too large."""
         for turn in range(start, start + MOST_TURNS):
             classes = [axis[value] for axis, value in zip(kept, row, strict=True)]
-            members = [members[(turn + i) % len(members)] for i, members in enumerate(classes)]
+            members = [members[(turn + i) % len(members) if turn else 0] for i, members in enumerate(classes)]
             made = axes.point(members, backward=backward, seed=start)
             if good(made):
                 return made
@@ -110,21 +110,32 @@ def _designed(facts: Facts, request: Request) -> list[Trial]:
         return any(good(axes.point([plain, *pair], backward=backward, seed=0)) for pair in pairs)
 
     plain = axes.plain(facts)
+    anchors = [_row(kept, anchor) for anchor in axes.ANCHORS]
     rows = design(
         [len(axis) for axis in kept],
         STRENGTH[request.profile],
         functools.cache(lambda row: fitting(row, 0) is not None),
         MOST[request.profile],
         pair_possible=pair_possible,
-        first=[tuple(0 for _ in kept)],
+        first=anchors,
         candidates=4 if request.profile == "quick" else 2,
     )
     trials = []
     for turn, row in enumerate(rows):
-        made = fitting(row, turn)
+        made = fitting(row, 0 if row in anchors else turn)
         if made is not None:
             trials.append(Trial(made.case, EVERYWHERE, made.order, made.gradient_order))
     return trials
+
+
+def _row(kept: list[axes.Axis], anchor: axes.Member) -> Row:
+    """The row whose classes hold the anchor's members; the first class of an axis the anchor is silent about."""
+
+    def held(members: list[axes.Member]) -> int:
+        """The most fields of a member that are all the anchor's."""
+        return max((len(m) for m in members if m.items() <= anchor.items()), default=0)
+
+    return tuple(max(range(len(axis)), key=lambda i: (held(axis[i]), -i)) for axis in kept)
 
 
 MOST_TURNS = 12

@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
-from fabench.outcome import Failure, classify
+from fabench.inputs import Tensors
+from fabench.outcome import classify
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed
 from fabench.parity.probes import probe
 from fabench.parity.subject import Subject
 from fabench.parity.trial import Ending, ProbeName, Result, Trial
 
-Diagnose = Callable[[Bench, Failed], dict[str, object] | None]
+Diagnose = Callable[[Bench, Failed, ProbeName], dict[str, Any] | None]
 """Says what a failure looks like; see `diagnose.py`."""
+
+
+MOST_DIAGNOSED = 2
+"""Failures of one trial that are diagnosed: the others are the same bug seen from elsewhere."""
 
 
 class Examiner:
@@ -23,13 +29,20 @@ class Examiner:
 
     def __init__(self, subject: Subject, diagnose: Diagnose | None = None) -> None:
         self.subject, self.diagnose = subject, diagnose
+        self.on_probe: Callable[[ProbeName], None] = lambda name: None
+        """Told which probe is about to run."""
 
-    def run(self, trial: Trial) -> Iterator[Result]:
-        """The results of a trial, one a probe, and one for `type` if an answer had a wrong form."""
+    def run(self, trial: Trial, tensors: Tensors | None = None) -> Iterator[Result]:
+        """The results of a trial, one a probe, and one for `type` if an answer had a wrong form.
+
+        `tensors` take the place of the case's own inputs.
+        """
         if reasons := self.subject.reasons(trial.case):
             yield from (Result(name, trial, "unsupported", reasons[0]) for name in trial.probes)
             return
         bench = Bench(self.subject, trial)
+        if tensors is not None:
+            bench.tensors = bench.arranged(tensors)
         malformed = False
         for name in trial.probes:
             if name == "type":
@@ -47,6 +60,7 @@ class Examiner:
 
     def _one(self, bench: Bench, name: ProbeName) -> Result:
         """One probe to its end."""
+        self.on_probe(name)
         started, compiled = time.perf_counter(), self.subject.compile_s
         result = self._verdict(bench, name)
         result.compile_s = self.subject.compile_s - compiled
@@ -62,8 +76,11 @@ class Examiner:
             raise
         except Failed as failed:
             result = Result(name, trial, "failed", failed.message, failed.parity, failed.witness)
-            if self.diagnose is not None:
-                result.diagnosis = self._diagnosis(bench, failed)
+            if name == "rho":
+                bench.wrong_outputs = failed.outputs
+            if self.diagnose is not None and bench.diagnosed < MOST_DIAGNOSED:
+                bench.diagnosed += 1
+                result.diagnosis = self._diagnosis(bench, failed, name)
             return result
         except BaseException as error:
             return self._accident(trial, name, error)
@@ -74,10 +91,10 @@ class Examiner:
             name, trial, "passed", parity=verdict.parity, note=verdict.note, warn=verdict.warn, numbers=verdict.numbers
         )
 
-    def _diagnosis(self, bench: Bench, failed: Failed) -> dict[str, object] | None:
+    def _diagnosis(self, bench: Bench, failed: Failed, name: ProbeName) -> dict[str, Any] | None:
         assert self.diagnose is not None
         try:
-            return self.diagnose(bench, failed)
+            return self.diagnose(bench, failed, name)
         except Exception as error:  # naming is a service; its own failure never hides the finding
             return {"note": f"no diagnosis: {type(error).__name__}: {error}"}
 
@@ -110,6 +127,3 @@ def _deterministic_math() -> Iterator[None]:
     matmul.allow_fp16_reduced_precision_reduction = False
     matmul.allow_bf16_reduced_precision_reduction = False
     yield
-
-
-__all__ = ["Examiner", "Failure"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,13 +18,15 @@ GRADIENTS = ("dQ", "dK", "dV")
 COMPILE_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "UnsupportedLanguageConstruct")
 """Class names of compilers' errors: of a bare function they are refusals, raised before any output."""
 MOST_PREPARED = 32
+Watch = Callable[[bool], None]
 
 
 class Subject:
     """One backend on one device. `call` gives outputs by name, or raises `Failure` for what is not an answer."""
 
-    def __init__(self, backend: Backend, device: Device) -> None:
-        self.backend, self.device = backend, device
+    def __init__(self, backend: Backend, device: Device, watch: Watch | None = None) -> None:
+        """`watch(True)` is called before each call of the kernel, `watch(False)` after it."""
+        self.backend, self.device, self.watch = backend, device, watch or (lambda running: None)
         self.facts = backend.facts_on(device)
         self.torch_device = torch.device(device.torch_name)
         self.compile_s = 0.0
@@ -56,6 +58,7 @@ class Subject:
         """
         key = (_shape_of(case), lse)
         started = time.perf_counter()
+        self.watch(True)
         try:
             prepared = self._prepare(key, case)
             outputs = self._run(prepared, case, tensors, lse, backward)
@@ -64,6 +67,7 @@ class Subject:
                 raise Failure("unsupported", f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
             raise
         finally:
+            self.watch(False)
             if key not in self._answered:
                 self.compile_s += time.perf_counter() - started
         self._answered.add(key)

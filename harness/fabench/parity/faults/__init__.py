@@ -1,1 +1,25 @@
-"""."""
+"""Wrong attentions, one parameterised kind a file: a failing kernel is named by the one it behaves like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fabench.case import Case
+from fabench.parity.faults import gradients, indexing, masks, precision, scaling, softmaxes
+from fabench.parity.faults.dense import Attention, Fault, Problem
+
+KINDS = (scaling, masks, indexing, softmaxes, gradients)
+
+
+def formulas(case: Case) -> Iterator[Fault]:
+    """Faults that compute something else: their outputs can be matched row by row."""
+    for kind in KINDS:
+        yield from kind.faults(case)
+
+
+def roundings(case: Case) -> Iterator[Fault]:
+    """Faults that compute the right thing too coarsely: their errors can be correlated."""
+    return precision.faults(case)
+
+
+__all__ = ["Attention", "Fault", "Problem", "formulas", "roundings"]

@@ -11,6 +11,8 @@ from fabench.parity.bench import Bench, NotApplicable, Passed, Verdict
 
 def run(bench: Bench) -> Verdict:
     """Capture the forward pass, change q, k and v in place, replay, judge; twice."""
+    if bench.already_wrong:
+        return NotApplicable("the plain call is already wrong")
     if bench.device.type != "cuda":
         return NotApplicable("CUDA graphs need a CUDA device")
     if not bench.subject.facts.cuda_graphs:

@@ -32,7 +32,7 @@ def run(bench: Bench) -> Verdict:
         if touched := allocations.touched():
             raise Failed(f"written past its own memory: {touched}")
         what = f"with {value:g} around the inputs"
-        bench.judge(bench.expected, outputs, bench.tensors, f"{what}: ")
+        bench.judge_again(outputs, f"{what}: ")
         runs.append({name: x.clone() for name, x in outputs.items()})
     must_agree(bench, runs[0], runs[1], "with other values around the inputs")
     return Passed()

@@ -34,7 +34,14 @@ def run(bench: Bench) -> Verdict:
     readers = slice(kv_head * group, (kv_head + 1) * group)
     _q_row(bench, batch, case.heads - 1, i, shown.sum(1) == 1)
     notes = [f(bench, batch, kv_head, j, shown, readers) for f in (_k_row, _v_element)]
-    return Passed(note="; ".join(n for n in notes if n) or None)
+    return Passed(note="; ".join(n for n in notes if n) or None, numbers={"NaN after one inf": _infinite(bench, i)})
+
+
+def _infinite(bench: Bench, i: int) -> float:
+    """How many elements of O are NaN after one +inf in q: the kernel must only survive it."""
+    tensors = Tensors(**{n: x for n, x in rotate(bench.tensors, 0).items() if n != "dO"})
+    tensors.q[0, 0, i, 0] = math.inf
+    return float(torch.isnan(bench.call(tensors)["O"]).sum())
 
 
 def _nan_outputs(bench: Bench, name: str, at: tuple[int, ...]) -> torch.Tensor:

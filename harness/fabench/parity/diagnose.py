@@ -1,0 +1,125 @@
+"""What a failure looks like: the fault it behaves like, where it lies, a map of it. Plain data, made in the worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fabench.inputs import Tensors
+from fabench.outcome import Failure
+from fabench.parity import heatmap
+from fabench.parity.bench import Bench, Failed
+from fabench.parity.extent import bad_rows, looks, place, row_rho, tiles
+from fabench.parity.matching import Match, matches
+from fabench.parity.trial import ProbeName
+from fabench.reference import Reference
+
+BY_PROBE: dict[ProbeName, str] = {
+    "poison": "it returns memory that it never wrote, or reads a workspace before writing it",
+    "guard": "it reads or writes outside its tensors",
+    "mutate": "it writes into its inputs",
+    "stale": "it remembers an earlier call: something is cached by shape or by address",
+    "repeat": "equal calls give different answers: a race, or state left over from the call before",
+    "stream": "it works on another stream than the current one",
+    "capture": "its CUDA graph replays old values: something is computed on the host, or on another stream",
+    "refusal": "it answers calls that have no answer",
+    "nan": "NaN is lost or spreads: a maximum that ignores NaN, or data shared between rows",
+}
+"""What a failure of these probes means by itself."""
+SURE_BY_PROBE: tuple[ProbeName, ...] = ("poison", "guard", "mutate", "repeat", "refusal")
+"""These say what they say whatever else is wrong; the others may fail because the formula is wrong."""
+CAUSE = re.compile(r"\((in base 2[^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|a query that [^)]*)\)")
+MOST_ALTERNATIVES = 5
+
+
+def diagnose(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any]:
+    """`named`, `fault`, `where`, `looks`, `tiles`, `histogram`, `heat`, `alternatives`: what there is to say.
+
+    `fault` is the part of the name that stays the same from case to case, by which names are counted.
+    """
+    diagnosis: dict[str, Any] = {}
+    if probe in SURE_BY_PROBE:
+        diagnosis["named"] = diagnosis["fault"] = BY_PROBE[probe]
+    material = _material(bench, failed)
+    if material is None:
+        return diagnosis
+    tensors, outputs, expected = material
+    found = matches(bench.case, tensors, outputs, expected, bench.accuracy)
+    diagnosis |= _picture(bench, outputs, expected)
+    if "named" not in diagnosis:
+        diagnosis |= _name(found, probe, diagnosis, failed.message)
+        diagnosis["alternatives"] = [_sentence(m) for m in found[1:MOST_ALTERNATIVES]]
+    return diagnosis
+
+
+def _name(found: list[Match], probe: ProbeName, picture: dict[str, Any], message: str) -> dict[str, Any]:
+    """The best name there is: a matching fault, a known mistake in LSE, what the probe means, how it looks."""
+    if found:
+        return {"named": _sentence(found[0]), "fault": found[0].fault, "rho": found[0].rho}
+    if "'LSE'" in message and message.startswith("'LSE'") and (cause := CAUSE.search(message)):
+        return {"named": f"LSE is {cause[1]}", "fault": f"LSE is {cause[1]}"}
+    if probe in BY_PROBE:
+        return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
+    if picture.get("looks"):
+        words = f"{picture['where']}: {', '.join(picture['looks'])}"
+        return {"named": words, "fault": ", ".join(picture["looks"])}
+    return {}
+
+
+def _sentence(match: Match) -> str:
+    return match.sentence if match.correlation is not None else f"{match.sentence} (rho {match.rho:.2g})"
+
+
+def _material(bench: Bench, failed: Failed) -> tuple[Tensors, Mapping[str, torch.Tensor], Reference] | None:
+    """Inputs, outputs and reference to look at: those of the failure, else of the case's own inputs."""
+    if failed.tensors is not None and failed.outputs is not None and failed.expected is not None:
+        return failed.tensors, failed.outputs, failed.expected
+    tensors = failed.tensors if failed.tensors is not None else bench.tensors
+    backward = bench.backward and tensors.dO is not None
+    try:
+        outputs = bench.subject.call(bench.case, _copied(tensors), backward=backward)
+        if bench.lse:
+            outputs["LSE"] = bench.subject.call(bench.case, _copied(tensors), lse=True)["LSE"]
+    except (Failure, RuntimeError):
+        return None
+    return tensors, outputs, bench.reference(tensors)
+
+
+def _copied(t: Tensors) -> Tensors:
+    return Tensors(**{name: x.detach().clone() for name, x in t.items()})
+
+
+def _picture(bench: Bench, outputs: Mapping[str, torch.Tensor], expected: Reference) -> dict[str, Any]:
+    """Where the first wrong tensor is wrong."""
+    for name in expected.outputs:
+        if name not in outputs or name == "LSE":
+            continue
+        e = expected[name]
+        got, tolerance = e.select(outputs[name]), e.tolerance[bench.accuracy]
+        bad = bad_rows(e, got, tolerance)
+        if not bool(bad.any()):
+            continue
+        rho = row_rho(got, e.value, tolerance)
+        b, h, row = (int(i) for i in torch.unravel_index(rho.nan_to_num(posinf=1e30).argmax(), rho.shape))
+        down = "key" if name in ("dK", "dV") else "row"
+        limit = tolerance[b, h][:, None] * (e.share[b, h] if e.share is not None else 1.0)
+        error = (got[b, h] - e.value[b, h]).abs()
+        relative = torch.where(error == 0, 0.0, error / limit.clamp(min=torch.finfo(torch.float64).tiny))
+        return {
+            "where": f"{name} is wrong in {place(bad, down)}",
+            "looks": looks(got, e.value, bad),
+            "tiles": f"worst {down} {row} of b {b}, h {h}: {tiles(row)}",
+            "histogram": heatmap.row_bins(rho),
+            "heat": {
+                "title": f"{name}, b {b}, h {h}",
+                "down": down,
+                "across": "channel",
+                "rows": got.shape[2],
+                "columns": got.shape[3],
+                "cells": heatmap.pooled(relative),
+            },
+        }
+    return {}

@@ -1,0 +1,53 @@
+"""Wrong scores: the scale forgotten, doubled, of another dimension, in another base; the softcap forgotten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from fabench.case import Case
+from fabench.parity.faults.dense import Attention, Fault, fault
+
+FACTORS = (0.5, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 2.0)
+
+
+def faults(case: Case) -> Iterator[Fault]:
+    """Other scales than the case's, each with its words."""
+    right = case.softmax_scale
+    others = {
+        "attention without the 1/sqrt(d) scale" if case.scale is None else "attention without the scale": 1.0,
+        "attention with the scale applied twice": right * right,
+        "attention with 1/d in the place of 1/sqrt(d)": 1.0 / case.d,
+        "attention with the scale of dv, 1/sqrt(dv)": case.dv**-0.5,
+        "attention that ignores the scale it was given": case.d**-0.5,
+        "exp2 of scores that were not multiplied by log2 e": right * math.log(2),
+        "exp of scores that were multiplied by log2 e": right * math.log2(math.e),
+        "attention with the sign of the scores wrong": -right,
+    }
+    for sentence, scale in others.items():
+        if not math.isclose(scale, right, rel_tol=1e-6):
+            yield fault("scale", sentence, scale=_constant(scale))
+    for factor in FACTORS:
+        if right:
+            yield fault("scale", f"attention with {factor:g} times the scale", scale=_constant(right * factor))
+    if case.softcap:
+        yield fault("scale", "attention without the softcap", softcap=lambda self: 0.0)
+        yield fault("scale", "attention whose scale is applied after the softcap", scores=_cap_before_scale)
+    else:
+        yield fault("scale", "attention with K and q that ignore the scores (all weights equal)", scores=_flat)
+
+
+def _constant(scale: float):  # type: ignore[no-untyped-def]  # a method of Attention
+    return lambda self: scale
+
+
+def _cap_before_scale(self: Attention) -> torch.Tensor:
+    cap = self.case.softcap
+    raw = self.queries() @ self.keys.transpose(-1, -2)
+    return (self.scale() * cap * torch.tanh(raw / cap)).masked_fill(~self.mask, -torch.inf)
+
+
+def _flat(self: Attention) -> torch.Tensor:
+    return torch.zeros_like(self.uncapped).masked_fill(~self.mask, -torch.inf)

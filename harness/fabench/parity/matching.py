@@ -1,0 +1,139 @@
+"""Which shipped fault a wrong output behaves like: row by row against what the fault computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fabench.case import Case
+from fabench.inputs import Tensors
+from fabench.names import Accuracy
+from fabench.parity.extent import bad_rows, place, row_rho
+from fabench.parity.faults import Problem, formulas, roundings
+from fabench.reference import Reference
+from fabench.reference.rounding import model
+
+MOST_PAIRS = 1 << 20
+"""Faults are dense: larger cases are matched after shrinking."""
+EXPLAINED = 0.98
+"""Part of the wrong rows that a fault must explain."""
+MATCH_RHO = 4.0
+CORRELATED = 0.6
+SIZES = (0.4, 2.5)
+"""A rounding fault's error may be this much smaller or larger than the kernel's."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A fault that explains a wrong output."""
+
+    fault: str
+    """The fault's own words, the same whatever tensor shows it."""
+    sentence: str
+    """'O matches attention without the 1/sqrt(d) scale'."""
+    rho: float
+    """Of the wrong rows against the fault's: rms over rows, at most 4 counted a match."""
+    whole: bool
+    """The fault also explains the rows that are right."""
+    correlation: float | None = None
+    """Of the errors, for a loss of precision."""
+
+
+def matches(
+    case: Case, tensors: Tensors, outputs: Mapping[str, torch.Tensor], expected: Reference, accuracy: Accuracy
+) -> list[Match]:
+    """The faults that explain every wrong tensor, best first; empty if none does or nothing is wrong."""
+    if case.batch * case.heads * case.Nq * case.Nk > MOST_PAIRS or expected.sampled:
+        return []
+    got = {name: expected[name].select(x) for name, x in outputs.items() if name in expected.outputs}
+    bad = {name: bad_rows(expected[name], x, expected[name].tolerance[accuracy]) for name, x in got.items()}
+    wrong = {name: rows for name, rows in bad.items() if bool(rows.any())}
+    # Gradients of a wrong O are wrong in ways of their own: O alone names the bug. So does O beside its LSE.
+    wrong = {"O": wrong["O"]} if "O" in wrong else {n: rows for n, rows in wrong.items() if n != "LSE"}
+    if not wrong:
+        return []
+    problem = Problem.of(case, tensors)
+    unit = model(accuracy, case.dtype).unit
+    found = []
+    for fault in formulas(case):
+        computed = fault.outputs(problem, backward="O" not in wrong)
+        one = _explains(fault.sentence, got, wrong, computed, expected, accuracy, unit)
+        if one is not None:
+            found.append(one)
+    found.sort(key=lambda m: (not m.whole, m.rho))
+    return found or _precision(case, problem, got, wrong, expected)
+
+
+def _explains(
+    sentence: str,
+    got: Mapping[str, torch.Tensor],
+    wrong: Mapping[str, torch.Tensor],
+    computed: Mapping[str, torch.Tensor],
+    expected: Reference,
+    accuracy: Accuracy,
+    unit: float,
+) -> Match | None:
+    """A match if the fault explains the wrong rows of every wrong tensor."""
+    squares, count, whole = 0.0, 0, True
+    for name, rows in wrong.items():
+        if name not in computed:
+            return None
+        theirs, right = computed[name].to(got[name].device), expected[name].value
+        tolerance = expected[name].tolerance[accuracy]
+        if theirs.dim() == 4:
+            # The fault's rows may be much longer than the right ones, and round accordingly.
+            length, right_length = theirs.norm(dim=-1), right.norm(dim=-1)
+            grown = torch.where(right_length > 0, (length / right_length).clamp(min=1.0), 1.0).nan_to_num(1.0, 1.0)
+            length = length.nan_to_num(0.0, 0.0)
+            # A row that must be 0 has no tolerance of its own: a few roundings of what is there instead.
+            tolerance = tolerance * grown + torch.where(tolerance > 0, unit, 8 * unit + 2.0**-18) * length
+        rho = row_rho(got[name], theirs, tolerance)
+        explained = rho[rows] <= MATCH_RHO
+        if float(explained.double().mean()) < EXPLAINED:
+            return None
+        whole &= bool((rho <= MATCH_RHO).double().mean() >= EXPLAINED)
+        squares += float(rho[rows][explained].square().sum())
+        count += int(explained.sum())
+    what = _names(list(wrong))
+    if whole:
+        words = f"{what} {'match' if len(wrong) > 1 else 'matches'} {sentence}"
+    else:
+        name = next(iter(wrong))
+        where = place(wrong[name], "row" if name in ("O", "dQ") else "key")
+        words = f"{what} in {where} {'match' if len(wrong) > 1 else 'matches'} {sentence}"
+    return Match(sentence, words, (squares / max(1, count)) ** 0.5, whole)
+
+
+def _precision(
+    case: Case,
+    problem: Problem,
+    got: Mapping[str, torch.Tensor],
+    wrong: Mapping[str, torch.Tensor],
+    expected: Reference,
+) -> list[Match]:
+    """Losses of precision: the kernel's error beside the emulated one."""
+    name = "O" if "O" in wrong else next((n for n in wrong if n != "LSE"), None)
+    if name is None:
+        return []
+    right = expected[name].value
+    error = got[name] - right
+    if not bool(torch.isfinite(error).all()):
+        return []
+    found = []
+    for fault in roundings(case):
+        computed = fault.outputs(problem, backward=name != "O")
+        theirs = computed[name] - right
+        size, own = float(theirs.norm()), float(error.norm())
+        if not size or not own or not SIZES[0] <= own / size <= SIZES[1]:
+            continue
+        correlation = float((theirs * error).sum()) / (size * own)
+        if correlation >= CORRELATED:
+            words = f"the error of {name} is that of {fault.sentence} (correlation {correlation:.2f})"
+            found.append(Match(fault.sentence, words, own / size, True, correlation))
+    return sorted(found, key=lambda m: -(m.correlation or 0.0))
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,119 @@
+"""The process in which the kernel under test runs: takes trials one by one, and may die at any of them.
+
+Run as `python -m fabench.parity.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not meant to be started by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from fabench.device import Device
+from fabench.family import end_with
+from fabench.parity.trial import PROBES, Trial
+from fabench.protocol import FIRST_ROW, Board, Lines, encode
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Session:
+    """What a worker keeps from one trial to the next: the kernel and its examiner."""
+
+    def __init__(self, command: dict[str, Any], board: Board, emit: Emit) -> None:
+        import torch
+
+        from fabench import probe
+        from fabench.parity.diagnose import diagnose
+        from fabench.parity.examiner import Examiner
+        from fabench.parity.subject import Subject
+
+        self.board, self.emit = board, emit
+        self.device = Device.from_json(command["device"])
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device.index)
+        loaded, _ = probe.load(command["backend_files"])
+        self.calls = 0
+        self.probe_row = FIRST_ROW
+        subject = Subject(loaded[command["backend"]], self.device, self._watch)
+        self.examiner = Examiner(subject, diagnose)
+        self.undiagnosed = Examiner(subject)
+
+    def _watch(self, running: bool) -> None:
+        """Show the supervisor that a call of the kernel runs, and which."""
+        if running:
+            self.calls += 1
+            self.board.enter(self.probe_row, self.calls)
+        else:
+            self.board.leave()
+
+    def trial(self, command: dict[str, Any]) -> None:
+        """Run one trial; emits a `result` a probe and then `trial_done`."""
+        trial = Trial.from_json(command["trial"])
+        examiner = self.examiner if command["diagnose"] else self.undiagnosed
+        examiner.on_probe = self._on_probe
+        for result in examiner.run(trial):
+            self.emit({"ev": "result", "result": result.to_json()})
+        self.emit({"ev": "trial_done"})
+
+    def _on_probe(self, name: str) -> None:
+        self.probe_row = FIRST_ROW + PROBES.index(name)
+
+    def repro(self, command: dict[str, Any]) -> None:
+        """Write the script that shows a failure without fabench; emits `repro` with its text, or None."""
+        from fabench.parity.repro import script
+
+        trial = Trial.from_json(command["trial"])
+        text = script(self.examiner.subject, trial, command["probe"], command["target"], command["named"])
+        self.emit({"ev": "repro", "text": text})
+
+    def real(self, command: dict[str, Any]) -> None:
+        """Judge the kernel on a file of real tensors; emits a `result` a probe, or `usage` for a bad file."""
+        from fabench.errors import UsageError
+        from fabench.parity.real_inputs import examine
+
+        self.examiner.on_probe = self._on_probe
+        try:
+            for result in examine(self.examiner, command["path"]):
+                self.emit({"ev": "result", "result": result.to_json()})
+        except UsageError as error:
+            self.emit({"ev": "usage", "message": str(error)})
+        self.emit({"ev": "trial_done"})
+
+
+def serve(commands: int, emit: Emit, board: Board) -> None:
+    """Answer commands until the pipe closes."""
+    lines, session = Lines(), None
+    while data := os.read(commands, 1 << 20):
+        for command in lines.feed(data):
+            if command["cmd"] == "start":
+                session = Session(command, board, emit)
+                emit({"ev": "ready"})
+            elif session is not None:
+                getattr(session, command["cmd"])(command)
+
+
+def main(argv: list[str]) -> None:
+    """Set up the pipes, tie this process's life to the supervisor's, and serve."""
+    commands, events, board_fd, parent = map(int, argv)
+    end_with(parent)
+    for fd in (commands, events, board_fd):
+        os.set_inheritable(fd, False)
+
+    def emit(message: dict[str, Any]) -> None:
+        data = encode(message)
+        while data:
+            data = data[os.write(events, data) :]
+
+    try:
+        serve(commands, emit, Board(board_fd))
+    except Exception as error:
+        message = {"ev": "failed", "message": f"{type(error).__name__}: {error}"}
+        emit({**message, "traceback": traceback.format_exc()[-4000:]})
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""Kernels with a right forward and a wrong backward pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from mutants.kernel import Call, Kernel
+
+
+class GradientStridesIgnored(Kernel):
+    def read_do(self, dO: torch.Tensor) -> torch.Tensor:
+        flat = torch.empty(0, dtype=dO.dtype).set_(dO.untyped_storage())[dO.storage_offset() :]
+        read = torch.zeros(dO.numel(), dtype=dO.dtype)
+        n = min(len(flat), dO.numel())
+        read[:n] = flat[:n]
+        return read.view(dO.shape)
+
+
+class DeltaOmitted(Kernel):
+    def delta(self, O: torch.Tensor, dO: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(O[..., :1], dtype=torch.float32)
+
+
+class BackwardUnmasked(Kernel):
+    def hidden_backward(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        return torch.zeros(len(i), len(j), dtype=torch.bool)
+
+
+class DkWithoutScale(Kernel):
+    def dk_tile(self, x: torch.Tensor, call: Call) -> torch.Tensor:
+        return x
+
+
+class DqTwice(Kernel):
+    def dq_tile(self, x: torch.Tensor, call: Call) -> torch.Tensor:
+        return 2 * super().dq_tile(x, call)
+
+
+class LastHeadOfGroup(Kernel):
+    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return x.reshape(x.shape[0], like.shape[1], x.shape[1] // like.shape[1], *x.shape[2:])[:, :, -1].to(like.dtype)
+
+
+class BackwardTailUnmasked(Kernel):
+    """The last key tile is zero-filled and not masked: exp(0 - LSE) is inf when LSE is far below 0: NaN in dQ."""
+
+    def backward(self, q: Any, k: Any, v: Any, O: Any, LSE: Any, dO: Any, call: Call) -> Any:
+        pad = -k.shape[2] % self.block_k
+        padded = [torch.nn.functional.pad(x, (0, 0, 0, pad)) for x in (k, v)]
+        dQ, dK, dV = super().backward(q, *padded, O, LSE, dO, call)
+        n = k.shape[2]
+        return dQ, dK[:, :, :n], dV[:, :, :n]
+
+
+class SoftcapSlopeForgotten(Kernel):
+    """dS is taken as if S were the uncapped score."""
+
+    def backward(self, q: Any, k: Any, v: Any, O: Any, LSE: Any, dO: Any, call: Call) -> Any:
+        self.capped = call.softcap
+        return super().backward(q, k, v, O, LSE, dO, dataclasses.replace(call, softcap=0.0))
+
+    def cap(self, s: torch.Tensor, call: Call) -> torch.Tensor:
+        cap = call.softcap or getattr(self, "capped", 0.0)
+        return cap * torch.tanh(s / cap) if cap else s

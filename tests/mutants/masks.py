@@ -1,0 +1,138 @@
+"""Kernels with a wrong mask or a wrong tail."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from mutants.kernel import NEG, Call, Kernel
+
+
+class DiagonalExcluded(Kernel):
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        out = super().hidden(i, j, call)
+        return out | (j[None, :] >= i[:, None] + call.offset) if call.causal else out
+
+
+class NextKeyLeaked(Kernel):
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        out = super().hidden(i, j, call)
+        return out & (j[None, :] != i[:, None] + call.offset + 1) if call.causal else out
+
+
+class TopLeft(Kernel):
+    """Aligns top-left whatever it is asked."""
+
+    def make_call(self, *args: Any) -> Call:
+        return dataclasses.replace(super().make_call(*args), offset=0)
+
+
+class WindowOneWider(Kernel):
+    def make_call(self, *args: Any) -> Call:
+        call = super().make_call(*args)
+        left, right = call.window
+        return dataclasses.replace(call, window=(left + 1 if left >= 0 else left, right))
+
+
+class WindowOneNarrower(Kernel):
+    def make_call(self, *args: Any) -> Call:
+        call = super().make_call(*args)
+        left, right = call.window
+        return dataclasses.replace(call, window=(left, right - 1 if right > 0 else right))
+
+
+class LastKeyDropped(Kernel):
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        return super().hidden(i, j, call) | (j == self.Nk - 1)[None, :]
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        self.Nk = k.shape[2]
+        return super().forward(q, k, v, call)
+
+
+class PadKeysCounted(Kernel):
+    """The last tile is filled up with zero keys, whose exp(0 - m) stays in l."""
+
+    def read_kv(self, x: torch.Tensor, start: int, heads: torch.Tensor) -> torch.Tensor:
+        tile = super().read_kv(x, start, heads)
+        missing = self.block_k - tile.shape[2]
+        return torch.nn.functional.pad(tile, (0, 0, 0, missing)) if missing and self.padding else tile
+
+    padding = True
+
+    def backward(self, *args: Any) -> Any:
+        self.padding = False
+        try:
+            return super().backward(*args)
+        finally:
+            self.padding = True
+
+
+class TailRead(Kernel):
+    """V's last tile is read past the end, as a load without a bound does; P is 0 there, and 0·NaN is NaN."""
+
+    def read_kv(self, x: torch.Tensor, start: int, heads: torch.Tensor) -> torch.Tensor:
+        tile = super().read_kv(x, start, heads)
+        missing = self.block_k - tile.shape[2]
+        if not missing or not x.numel():
+            return tile
+        flat = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+        after = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
+        beyond = flat[after : after + missing * x.shape[-1]]
+        tail = torch.zeros(missing * x.shape[-1], dtype=x.dtype)
+        tail[: len(beyond)] = beyond
+        tail = tail.view(missing, x.shape[-1]).expand(*tile.shape[:2], -1, -1)
+        return torch.cat([tile, tail], 2)
+
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        return super().hidden(i, j, call) | (j >= self.Nk)[None, :]
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        self.Nk = k.shape[2]
+        return super().forward(q, k, v, call)
+
+    def backward(self, q: Any, k: Any, v: Any, O: Any, LSE: Any, dO: Any, call: Call) -> Any:
+        return Kernel().backward(q, k, v, O, LSE, dO, call)
+
+
+class TilesOnly(Kernel):
+    """Masks whole tiles and nothing inside the diagonal ones."""
+
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        out = super().hidden(i, j, call)
+        return out if bool(out.all()) else torch.zeros_like(out)
+
+
+class TileSkippedInLateRows(Kernel):
+    """Query tiles from the third on never visit key tile 1."""
+
+    def key_tiles(self, Nk: int, first_row: int) -> list[int]:
+        tiles = super().key_tiles(Nk, first_row)
+        return [j for j in tiles if j != self.block_k] if first_row >= 128 else tiles
+
+
+class MaskIgnored(Kernel):
+    def make_call(self, *args: Any) -> Call:
+        return dataclasses.replace(super().make_call(*args), causal=False, window=(-1, -1))
+
+
+class FirstTileClamped(Kernel):
+    """A first tile that is all masked leaves 0 as the running maximum (keys are visited last to first)."""
+
+    reverse = True
+
+    def update(self, m: Any, l: Any, acc: Any, s: Any, V: Any, dtype: torch.dtype) -> Any:
+        top, l, acc = super().update(m, l, acc, s, V, dtype)
+        return torch.where(top == NEG, 0.0, top), l, acc
+
+
+class FiniteSentinel(Kernel):
+    """-3e4 in the place of -inf, for the mask and for the first maximum."""
+
+    def masked_value(self) -> float:
+        return -3e4
+
+    def first_max(self) -> float:
+        return -3e4
