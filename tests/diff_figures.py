@@ -196,12 +196,43 @@ def measured_tau(diffs: int) -> None:
     show("Tau measured in A/A sessions, then used in a diff of 200 rows", heads, lines)
 
 
+def geomean_coverage(diffs: int) -> None:
+    """How often the geomean's 95 % interval covers the truth: rows apart, and rounds that are slow for all rows."""
+    from types import SimpleNamespace
+
+    from fabench.diff.estimates import Rounds, hodges_lehmann
+    from fabench.diff.geomean import _bootstrap
+
+    rng, lines, rows = np.random.default_rng(11), [], 20
+    pairs = [SimpleNamespace(pair=SimpleNamespace(places=(i, i))) for i in range(rows)]
+    for rounds in (5, 7, 10):
+        hits = []
+        for common in (0.0, 0.004):
+            covered = 0
+            for _ in range(diffs):
+                sides = []
+                for _ in range(2):
+                    y = common * rng.standard_normal(rounds) + 0.004 * rng.standard_normal((rows, rounds))
+                    numbers = np.tile(np.arange(rounds), (rows, 1))
+                    sides.append(SimpleNamespace(times=Rounds.dense(y), numbers=numbers))
+                low, high = _bootstrap(SimpleNamespace(old=sides[0], new=sides[1]), pairs, 500)
+                mean = hodges_lehmann(sides[0].times.y, sides[1].times.y).mean()
+                covered += mean + low <= 0.0 <= mean + high
+            hits.append(f"{covered / diffs:.1%}")
+        lines.append((rounds, *hits))
+    show(
+        "Geomean of 20 unchanged rows: how often its 95 % interval covers 1",
+        ("rounds", "rows apart", "rounds slow for all"),
+        lines,
+    )
+
+
 def show(caption: str, heads: tuple[str, ...], lines: list) -> None:
     print(f"{caption}\n\n{tabulate(lines, heads, 'github', disable_numparse=True)}\n", flush=True)
 
 
 FIGURES: tuple[Callable[[int], None], ...] = (
-    false_rates, power, uncalibrated, left_open, calibration, measured_tau,
+    false_rates, power, uncalibrated, left_open, calibration, measured_tau, geomean_coverage,
 )  # fmt: skip
 
 if __name__ == "__main__":

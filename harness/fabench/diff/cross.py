@@ -185,7 +185,8 @@ def _fell(row: CrossRow, limit: float, anchor: str | None) -> str | None:
 def _winners(found: Comparison) -> list[Winner]:
     cases: dict[Case, list[RowDiff]] = {}
     for row in found.rows:
-        cases.setdefault(row.pair.case, []).append(row)
+        if row.verdict != "PUBLISHED":
+            cases.setdefault(row.pair.case, []).append(row)
     out = []
     for case, rows in cases.items():
         if len({row.pair.backend for row in rows}) < 2:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 
 from fabench.case import Case
-from fabench.diff.side import Meaning, Side
+from fabench.diff.side import Side
 from fabench.errors import RecordError, UsageError
 from fabench.where import Condition
 
@@ -31,32 +31,54 @@ class Pair:
 def pair_up(old: Side, new: Side, where: Condition | None) -> list[Pair]:
     """The rows of both files that `where` matches, old's order first.
 
-    Rows are one if they have one row_id; where a file holds published figures, if they solve one problem by one
-    backend, since layout, inputs and seed are not a paper's to choose. Raises UsageError if none is in both,
-    RecordError if one row_id means different things in the two files.
+    Rows are one if they have one row_id. Raises UsageError if none is in both, RecordError if one row_id means
+    different things in the two files. Where one file holds published figures, see `beside`.
     """
-    published = any(row.published for side in (old, new) for row in side.rows)
-    places = [
-        {_problem(row) if published else row.row_id: index for index, row in enumerate(side.rows)}
-        for side in (old, new)
-    ]
-    pairs = []
-    for key in dict.fromkeys([*places[0], *places[1]]):
-        a, b = (place.get(key) for place in places)
-        ours = old.rows[a] if a is not None else new.rows[places[1][key]]
-        if b is not None and not published and (new.rows[b].case, new.rows[b].backend) != (ours.case, ours.backend):
-            raise RecordError(
-                f"row_id '{key}' must mean one case and backend, and means another one in '{old.path}'", new.path
-            )
-        if where is None or where.matches(ours.case, ours.backend):
-            pairs.append(Pair(ours.row_id, ours.case, ours.backend, a, b))
+    if _published(old) or _published(new):
+        pairs = beside(old, new, where)
+    else:
+        pairs = [_pair(old, new, row_id) for row_id in dict.fromkeys([*old.index, *new.index])]
+        pairs = [pair for pair in pairs if where is None or where.matches(pair.case, pair.backend)]
     if not any(pair.old is not None and pair.new is not None for pair in pairs):
         raise UsageError(_nothing_in_common(old, new, where))
     return pairs
 
 
-def _problem(row: Meaning) -> tuple[Case, str]:
-    return replace(row.case, layout="bhsd", inputs="normal", seed=0), row.backend
+def _pair(old: Side, new: Side, row_id: str) -> Pair:
+    a, b = old.index.get(row_id), new.index.get(row_id)
+    ours = old.rows[a] if a is not None else new.rows[new.index[row_id]]
+    if b is not None and (new.rows[b].case, new.rows[b].backend) != (ours.case, ours.backend):
+        raise RecordError(
+            f"row_id '{row_id}' must mean one case and backend, and means another one in '{old.path}'", new.path
+        )
+    return Pair(row_id, ours.case, ours.backend, a, b)
+
+
+def beside(old: Side, new: Side, where: Condition | None) -> list[Pair]:
+    """Every row of one file beside every row of the other that solves its problem.
+
+    A paper's backend has a name of its own, and layout, inputs and seed are not a paper's to choose, so neither tells
+    rows apart here. A pair is called 'new / old' by its two backends, and by new's row_id and case.
+    """
+    figures: dict[tuple[object, ...], list[int]] = {}
+    for index, row in enumerate(old.rows):
+        figures.setdefault(_problem(row.case), []).append(index)
+    return [
+        Pair(row.row_id, row.case, f"{row.backend} / {old.rows[a].backend}", a, b)
+        for b, row in enumerate(new.rows)
+        for a in figures.get(_problem(row.case), [])
+        if where is None or where.matches(row.case, row.backend)
+    ]
+
+
+def _published(side: Side) -> bool:
+    return any(row.published for row in side.rows)
+
+
+def _problem(case: Case) -> tuple[object, ...]:
+    """What is solved; a tuple, because a published figure may be of a dtype that no Case can be built with."""
+    names = (field.name for field in fields(case) if field.name not in ("layout", "inputs", "seed"))
+    return tuple(getattr(case, name) for name in names)
 
 
 def both_ok(old: Side, new: Side, pair: Pair) -> bool:
