@@ -51,6 +51,7 @@ def test_rows_of_different_round_counts_are_each_taken_with_their_own():
 def test_a_row_without_rounds_has_no_estimate():
     out = estimate(Rounds(np.full((1, 2), math.nan), np.array([0])), Rounds(np.array([[1.0, 2.0]]), np.array([2])))
     assert math.isnan(out.d[0])
+    assert out.nu[0] == 0.0
 
 
 @pytest.mark.parametrize("rounds", [5, 7, 10, 20])

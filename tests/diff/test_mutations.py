@@ -367,3 +367,29 @@ def test_both_sides_of_everything_at_once(tmp_path):
 def test_the_table_has_every_backend_of_the_files(files):
     output = diff(*files, "--all").output
     assert all(output.count(f"  {backend}  ") >= 8 for backend in BACKENDS)
+
+
+def test_rows_without_a_time_leave_no_decision(tmp_path, files):
+    def drop(lines):
+        for row in rows_of(lines, KEY):
+            del row["quantiles"], row["samples_ns"]
+        return lines
+
+    rf.mutate(files[1], drop)
+    check(files, 3, "1 INCONCLUSIVE", "no time was recorded")
+
+
+def test_files_in_which_everything_fails_are_compared(tmp_path):
+    rows = [row for case in CASES for row in failing(case, "sdpa-flash", "crashed")]
+    files = [write(tmp_path / name, rows) for name in ("o", "n")]
+    check(files, 0, "passed: 8 rows: 8 STILL_FAILING")
+
+
+def test_a_file_without_rows_is_refused(tmp_path, files):
+    check((files[0], write(tmp_path / "none", [])), 2, "got 24 and 0 rows and none in both")
+
+
+def test_the_sides_of_an_ab_run_the_wrong_way_round_are_noticed(tmp_path):
+    a, b = (write(tmp_path / side, table(1), header={"ab_side": side}) for side in ("a", "b"))
+    assert "the other way round" not in diff(a, b).output
+    assert "old is side b and new is side a" in diff(b, a).output

@@ -51,7 +51,8 @@ class Estimates:
 def estimate(old: Rounds, new: Rounds) -> Estimates:
     """Shift and variance of every row; rows with one round on both sides have s2 NaN and nu 0."""
     rows = len(old.count)
-    d, s2, nu, scale = (np.full(rows, math.nan) for _ in range(4))
+    d, s2, scale = (np.full(rows, math.nan) for _ in range(3))
+    nu = np.zeros(rows)  # a row without rounds knows nothing
     for index, y_old, y_new in same_shape(old, new):
         d[index] = hodges_lehmann(y_old, y_new)
         s2[index], nu[index] = pooled_variance(y_old, y_new)

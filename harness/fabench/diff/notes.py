@@ -25,6 +25,7 @@ def footnotes(found: Comparison) -> list[str]:
         *found.new.file.warnings,
         *_unfinished(found),
         *_suites(found),
+        *_swapped(found),
         *_margins(found),
         *_rounds(found),
         *_calibration(found),
@@ -49,6 +50,12 @@ def _suites(found: Comparison) -> list[str]:
     return [
         f"the suites differ: '{old.suite.get('name')}' {old.suite_hash} and '{new.suite.get('name')}' {new.suite_hash}"
     ]
+
+
+def _swapped(found: Comparison) -> list[str]:
+    if (found.old.file.header.ab_side, found.new.file.header.ab_side) == ("b", "a"):
+        return ["old is side b and new is side a of an --ab run: name the files the other way round for b against a"]
+    return []
 
 
 def _margins(found: Comparison) -> list[str]:

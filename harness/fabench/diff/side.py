@@ -22,7 +22,7 @@ from fabench.case import Case
 from fabench.diff.estimates import Floats, Ints, Rounds
 from fabench.errors import RecordError
 from fabench.names import SEVERITY, Regime, Status
-from fabench.records import CostRecord, Env, Method, Row
+from fabench.records import CostRecord, Method, Row
 from fabench.resultfile import ResultFile, case_of, fold
 
 ORDER = ("min", "p10", "p25", "median", "p75", "p90", "max")
@@ -81,14 +81,6 @@ class Side:
     """The env_ids of a row's rounds."""
     method: dict[str, Method]
     """method_id -> the method, where a row spells it out."""
-
-    def env(self, row: int) -> Env:
-        """One of the row's envs; identity is the same in all where it is compared."""
-        return self.file.envs[min(self.envs[row])]
-
-    def sessions(self, row: int) -> frozenset[str]:
-        """The sessions the row's rounds were measured in."""
-        return frozenset(self.file.envs[env].session_id for env in self.envs[row])
 
     @cached_property
     def median_ns(self) -> Floats:
