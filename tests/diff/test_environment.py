@@ -162,3 +162,20 @@ def test_a_merged_file_of_two_sessions_is_interleaved_with_its_like(tmp_path):
 
     output = diff(both("a", 1), both("b", 2)).output
     assert "margin 1 %: measured interleaved, in one session (24 rows)" in output
+
+
+def test_flags_are_footnotes_of_rows_that_changed_and_say_which_file_has_them(tmp_path):
+    case, backend = ROW
+    old = write(tmp_path / "o", rounds(case, backend, seed=1, flags=["hot"]))
+    rows = rounds(case, backend, seed=2, factor=1.1, flags=["hot"])
+    rows[3] = rows[3].model_copy(update={"flags": ["hot", "drift"]})
+    output = diff(old, write(tmp_path / "n", rows)).output
+    assert "hot: one call is longer than a burst window" in output
+    assert "drift (new only): the card did not return" in output
+    unchanged = diff(old, write(tmp_path / "u", rounds(case, backend, seed=2, flags=["hot"]))).output
+    assert "hot:" not in unchanged
+
+
+def test_unchecked_rows_are_warned_of(tmp_path):
+    output = diff(*pair(tmp_path, flags=["unchecked"])).output
+    assert f"24 rows of {tmp_path}/new.jsonl are unchecked: a wrong result would go unseen" in output

@@ -106,7 +106,9 @@ class Linker:
                 "ENV_SHIFT",
                 f"its canary takes {math.expm1(moved):+.1%} in new (limit {self.limits.canary_shift:.0%})",
             )
-        slowed = [name for name, hot in (("old", self.old.throttled[a]), ("new", self.new.throttled[b])) if hot]
+        slowed = [
+            name for name, flags in (("old", self.old.flags[a]), ("new", self.new.flags[b])) if "throttled" in flags
+        ]
         if slowed:
             return "ENV_SHIFT", f"the card throttled (heat or power brake) in {' and '.join(slowed)}"
         return None

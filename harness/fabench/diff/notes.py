@@ -26,6 +26,7 @@ def footnotes(found: Comparison) -> list[str]:
         *_unfinished(found),
         *_suites(found),
         *_swapped(found),
+        *_unchecked(found),
         *_margins(found),
         *_rounds(found),
         *_calibration(found),
@@ -56,6 +57,15 @@ def _swapped(found: Comparison) -> list[str]:
     if (found.old.file.header.ab_side, found.new.file.header.ab_side) == ("b", "a"):
         return ["old is side b and new is side a of an --ab run: name the files the other way round for b against a"]
     return []
+
+
+def _unchecked(found: Comparison) -> list[str]:
+    counts = [sum("unchecked" in flags for flags in side.flags) for side in (found.old, found.new)]
+    return [
+        f"{count} rows of {side.path} are unchecked: a wrong result would go unseen"
+        for count, side in zip(counts, (found.old, found.new), strict=True)
+        if count
+    ]
 
 
 def _margins(found: Comparison) -> list[str]:

@@ -123,8 +123,12 @@ def _row_json(found: Comparison, row: RowDiff, columns: dict[str, list[Any]]) ->
 def _times(side: Side, place: int | None, which: str) -> dict[str, Any]:
     """Median ns over rounds, and the number of rounds."""
     if place is None:
-        return {f"{which}_ns": None, f"{which}_rounds": 0}
-    return {f"{which}_ns": side.median_of(place), f"{which}_rounds": int(side.times.count[place])}
+        return {f"{which}_ns": None, f"{which}_rounds": 0, f"{which}_flags": []}
+    return {
+        f"{which}_ns": side.median_of(place),
+        f"{which}_rounds": int(side.times.count[place]),
+        f"{which}_flags": list(side.flags[place]),
+    }
 
 
 def _columns(found: Comparison) -> dict[str, list[Any]]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fabench.case import Case
 from fabench.diff.estimates import Floats, Ints, Rounds
 from fabench.errors import RecordError
-from fabench.names import SEVERITY, Regime, Status
+from fabench.names import FLAGS, SEVERITY, Flag, Regime, Status
 from fabench.records import CostRecord, Method, Row
 from fabench.resultfile import ResultFile, case_of, fold
 
@@ -46,9 +46,9 @@ class Meaning:
     published: bool
 
 
-_Round = tuple[int, int, int, int, int, float, int, float, bool, str | None]
+_Round = tuple[int, int, int, int, int, float, int, float, int, str | None]
 """What is kept of one row record: row, round, env, method and status as numbers (they index the tables of `_Fold`),
-median ns, calls per sample, mean SM clock in MHz, throttled, message."""
+median ns, calls per sample, mean SM clock in MHz, flags as bits in the order of `names.FLAGS`, message."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Side:
     """ln of clock cycles of the same rounds; none for a row of which a round has no clock."""
     calls: Floats
     """Calls per sample, the median over rounds."""
-    throttled: NDArray[np.bool_]
-    """Any round in which the card slowed itself down in hardware."""
+    flags: tuple[tuple[Flag, ...], ...]
+    """Every flag of any timed round, in the order of `names.FLAGS`."""
     methods: tuple[frozenset[str], ...]
     """The method_ids of a row's timed rounds."""
     envs: tuple[frozenset[str], ...]
@@ -137,7 +137,7 @@ class _Fold:
             _median(row),
             row.K or 1,
             clock if clock and clock > 0 else math.nan,
-            "throttled" in row.flags,
+            sum(1 << FLAGS.index(flag) for flag in set(row.flags)) if row.flags else 0,
             None if row.status == "ok" or row.detail is None else row.detail.message,
         )
 
@@ -147,7 +147,7 @@ class _Fold:
         count = len(self.meanings)
         row, number, env, method, status = _columns(rounds, range(5), np.int64)
         median, calls, clock = _columns(rounds, range(5, 8), np.float64)
-        (throttled,) = _columns(rounds, range(8, 9), np.bool_)
+        (raised,) = _columns(rounds, range(8, 9), np.int64)
 
         worst = np.zeros(count, dtype=np.int64)
         np.maximum.at(worst, row, status)
@@ -157,8 +157,8 @@ class _Fold:
             cycles, _ = _pack(count, row[timed], np.log(median[timed] * clock[timed]), number[timed])
         cycles.count[np.isnan(np.where(np.isnan(times.y), 0.0, cycles.y)).any(axis=1)] = 0
 
-        slowed = np.zeros(count, dtype=bool)
-        np.logical_or.at(slowed, row[timed], throttled[timed])
+        flags = np.zeros(count, dtype=np.int64)
+        np.bitwise_or.at(flags, row[timed], raised[timed])
         messages: dict[int, str] = {}
         for kept in rounds:
             at, status_of_round, message = kept[0], kept[4], kept[9]
@@ -175,11 +175,16 @@ class _Fold:
             numbers=numbers,
             cycles=cycles,
             calls=_typical(count, row[timed], calls[timed]),
-            throttled=slowed,
+            flags=tuple(_flags(bits) for bits in flags.tolist()),
             methods=_names(count, row[timed], method[timed], tuple(self.methods)),
             envs=_names(count, row, env, tuple(self.envs)),
             method=self.method,
         )
+
+
+@lru_cache
+def _flags(bits: int) -> tuple[Flag, ...]:
+    return tuple(flag for index, flag in enumerate(FLAGS) if bits >> index & 1)
 
 
 def _check_counts(row: Row) -> None:

@@ -18,6 +18,8 @@ COLUMNS = (
     "new_ns",
     "old_rounds",
     "new_rounds",
+    "old_flags",
+    "new_flags",
     "ratio",
     "ratio_low",
     "ratio_high",
@@ -28,6 +30,9 @@ COLUMNS = (
     "rerun",
 )
 """Columns taken from a row's JSON; the case's own fields follow."""
+
+_SEPARATOR = ":"
+"""Between the parts of a window, and between flags."""
 
 
 def as_csv(report: Report) -> str:
@@ -45,4 +50,4 @@ def as_csv(report: Report) -> str:
 def _text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is None else ":".join(map(str, value)) if isinstance(value, list) else value
+    return "" if value is None else _SEPARATOR.join(map(str, value)) if isinstance(value, list) else value

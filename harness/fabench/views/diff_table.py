@@ -13,7 +13,7 @@ from fabench.views.axes import axis_text, key_of, shape_of, sort_key
 from fabench.views.diff_cross import cross_tables
 from fabench.views.diff_problems import fixed, problem, problems
 from fabench.views.grid import Cell, Table
-from fabench.views.notes import Notes
+from fabench.views.notes import FLAGS, Notes
 from fabench.views.render import render
 from fabench.views.values import significant
 
@@ -121,7 +121,7 @@ def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
         None if place is None else side.median_of(place)
         for side, place in ((found.old, pair.old), (found.new, pair.new))
     )
-    marks = tuple(notes.number(text) for text in _doubts(row))
+    marks = tuple(notes.number(text) for text in _doubts(found, row))
     interval = "-"
     if ratio and ratio[1] is not None and ratio[2] is not None:
         interval = f"{ratio[1]:.3f} .. {ratio[2]:.3f}"
@@ -134,9 +134,19 @@ def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
     )
 
 
-def _doubts(row: RowDiff) -> list[str]:
+def _doubts(found: Comparison, row: RowDiff) -> list[str]:
+    """The footnotes of a row: why, what excuses it, and the flags of times that are more than unchanged."""
     texts = [" ".join(row.reason.split())] if row.reason else []
-    return [*texts, f"waived: {row.waiver.reason} (until {row.waiver.expires})"] if row.waiver else texts
+    if row.waiver:
+        texts.append(f"waived: {row.waiver.reason} (until {row.waiver.expires})")
+    if row.at is not None and row.verdict not in QUIET:
+        a, b = row.pair.places
+        old, new = found.old.flags[a], found.new.flags[b]
+        for flag in FLAGS:
+            if flag in old or flag in new:
+                where = "" if flag in old and flag in new else " (old only)" if flag in old else " (new only)"
+                texts.append(f"{flag}{where}: {FLAGS[flag]}")
+    return texts
 
 
 def _time(ns: float | None, status: str | None) -> str:
