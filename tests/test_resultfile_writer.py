@@ -219,7 +219,7 @@ with Writer.create({str(path)!r}, make.header(planned_rows=10)) as writer:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
 
-    assert done.stdout == f"'{path}' cannot be written: File too large; make room and continue it with --resume\n"
+    assert done.stdout == f"'{path}' cannot be written: File too large; make room, or choose another --out\n"
     assert path.stat().st_size < 4096
 
 

@@ -155,7 +155,7 @@ def test_resume_refuses_another_suite(suite: Path) -> None:
     done = fabench("run", other, "--device", "cpu", "--resume", "r.jsonl", cwd=suite.parent)
 
     assert done.returncode == 2
-    assert "must be the one to continue" in done.stderr
+    assert "'axes.N' must be the one to continue, [64], got [32]" in done.stderr
     assert "Traceback" not in done.stderr
 
 

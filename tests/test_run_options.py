@@ -26,6 +26,7 @@ SUITE = "name: tiny\naxes: {N: 64, d: 16, dtype: fp32, batch: 1, heads: 2}\nback
         ("--shard", "0/0", "--shard must be I/N with 1 <= I <= N"),
         ("--where", "nonsense", "a comparison must be KEY=VALUE"),
         ("--fail-on", "typo", "--fail-on must list statuses"),
+        ("--resume", "old.jsonl", "leave one of them out"),
     ],
 )
 def test_an_option_value_that_cannot_be_is_refused_before_any_work(

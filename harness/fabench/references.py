@@ -55,5 +55,5 @@ class ReferenceStore:
         try:
             torch.save(reference, partial)
             partial.replace(path)
-        except OSError:
+        except (OSError, RuntimeError):  # RuntimeError: what torch's own writer raises on a full disk
             partial.unlink(missing_ok=True)

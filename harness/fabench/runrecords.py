@@ -70,23 +70,34 @@ def check_same(writer: Writer, suite: Suite, filter_: dict[str, Any], env: Env) 
     """Raise RecordError unless the file to continue has this suite, filter, hardware and software."""
     assert writer.resumed is not None
     path, begun = str(writer.path), writer.header
+    asked = flat({**suite.resolved, "filter": filter_})
+    was = flat({**begun.suite, "filter": begun.filter})
     if begun.suite_hash != suite.hash or begun.filter != filter_:
+        key = next(key for key in [*was, *asked] if key != "description" and was.get(key) != asked.get(key))
         raise RecordError(
-            f"suite '{begun.suite.get('name')}' with filter {begun.filter} must be the one to continue, got "
-            f"'{suite.name}' with filter {filter_}; name the same suite and options",
+            f"'{key}' must be the one to continue, {was.get(key)!r}, got {asked.get(key)!r}; "
+            "name the same suite and options, or start a new file",
             path,
             1,
         )
     for old in writer.resumed.envs.values():
         for part in ("identity", "software"):
-            was, is_ = getattr(old, part).model_dump(), getattr(env, part).model_dump()
-            if differing := [key for key in was if was[key] != is_[key]]:
+            then, today = getattr(old, part).model_dump(), getattr(env, part).model_dump()
+            if differing := [key for key in then if then[key] != today[key]]:
                 key = differing[0]
                 raise RecordError(
-                    f"env {part}.{key} must be the same to continue, was {was[key]!r} and is {is_[key]!r}; "
+                    f"env {part}.{key} must be the same to continue, was {then[key]!r} and is {today[key]!r}; "
                     "start a new file",
                     path,
                 )
+
+
+def flat(resolved: dict[str, Any], within: str = "") -> dict[str, Any]:
+    """`{"measure": {"rounds": 1}}` as `{"measure.rounds": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in resolved.items():
+        found |= flat(value, f"{within}{key}.") if isinstance(value, dict) else {within + key: value}
+    return found
 
 
 def harness() -> Harness:

@@ -108,6 +108,8 @@ def command(
     if ab and options["resume"]:
         raise UsageError("--resume continues one file, got --ab too; run the A/B again")
 
+    if options["resume"] and options["out"]:
+        raise UsageError("--resume writes into the file that it continues, got --out too; leave one of them out")
     failing = parse_statuses(fail_on)
     request = runner.Request(
         suite=suite,

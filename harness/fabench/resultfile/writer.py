@@ -20,6 +20,9 @@ from fabench.resultfile.reader import ResultFile, read
 ROW_BYTES = 8 * 1024
 """What a row is taken to need when the disk is asked for room: 240 samples and their numbers."""
 
+REMEDY = "make room and continue it with --resume"
+"""What to do when the disk is full of a file that holds rows."""
+
 
 class Writer:
     """Appends records to one result file, which it holds a lock on.
@@ -63,7 +66,7 @@ class Writer:
         writer = cls(path, fd, header)
         try:
             _lock(fd, path)
-            writer._reserve(header.planned_rows * ROW_BYTES)
+            writer._reserve(header.planned_rows * ROW_BYTES, "make room, or choose another --out")
             writer._append(header)
             _sync_folder(path.parent)
         except BaseException:
@@ -179,13 +182,13 @@ class Writer:
             raise _write_error(self.path, error) from None
         self._size += len(data)
 
-    def _reserve(self, room: int) -> None:
+    def _reserve(self, room: int, remedy: str = REMEDY) -> None:
         """Ask the disk for `room` bytes and give them back, so that a full one is found before any work is done."""
         try:
             os.posix_fallocate(self._fd, self._size, max(room, ROW_BYTES))
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise _write_error(self.path, error) from None
+                raise _write_error(self.path, error, remedy) from None
         finally:
             os.ftruncate(self._fd, self._size)
 
@@ -207,7 +210,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _write_error(path: Path, error: OSError) -> RecordError:
+def _write_error(path: Path, error: OSError, remedy: str = REMEDY) -> RecordError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return RecordError(f"'{path}' cannot be written: {error.strerror}; make room and continue it with --resume")
+        return RecordError(f"'{path}' cannot be written: {error.strerror}; {remedy}")
     return RecordError(f"'{path}' cannot be written: {error.strerror}")
