@@ -260,6 +260,7 @@ def test_the_command_adds_files_and_tells_what_is_known(tmp_path, capsys):
 
 
 def test_the_command_measures_a_session_where_no_file_is_named(tmp_path, monkeypatch, capsys):
+    from fabench import request as asking
     from fabench import runner
     from fabench.cli.calibrate_noise import calibrate_noise
 
@@ -272,7 +273,7 @@ def test_the_command_measures_a_session_where_no_file_is_named(tmp_path, monkeyp
     def execute(ready, notify):
         return [SimpleNamespace(path=session(tmp_path, 1), interrupted=request.rounds == 3) for request in ready]
 
-    monkeypatch.setattr(runner, "prepare", prepare)
+    monkeypatch.setattr(asking, "prepare", prepare)
     monkeypatch.setattr(runner, "execute", execute)
     monkeypatch.chdir(tmp_path)
     calibrate_noise(suite="training", rounds=7, where="N=4096")

@@ -61,9 +61,10 @@ def describe(found: Noise) -> str:
 def _measure(suite: str, rounds: int, device: str, where: str | None) -> Path:
     """One session, run here and now. Raises UsageError if it could not be finished."""
     from fabench import runner
+    from fabench.request import Request, prepare
 
-    request = runner.Request(suite=suite, rounds=rounds, device=device, where=where, argv=("fabench", "calibrate"))
-    (outcome,) = runner.execute([runner.prepare(request)], lambda text: click.echo(text, err=True))
+    request = Request(suite=suite, rounds=rounds, device=device, where=where, argv=("fabench", "calibrate"))
+    (outcome,) = runner.execute([prepare(request)], lambda text: click.echo(text, err=True))
     if outcome.interrupted:
         raise UsageError(f"the session was interrupted; '{outcome.path}' holds what was measured and is not used")
     return outcome.path

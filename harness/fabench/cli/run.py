@@ -102,6 +102,7 @@ def command(
     from fabench import resultfile, runner
     from fabench.ab import parse_pair
     from fabench.interrupts import interrupts
+    from fabench.request import Request, prepare, prepare_ab
     from fabench.views.dryrun import render
     from fabench.views.show import show, terminal_width
 
@@ -111,7 +112,7 @@ def command(
     if options["resume"] and options["out"]:
         raise UsageError("--resume writes into the file that it continues, got --out too; leave one of them out")
     failing = parse_statuses(fail_on)
-    request = runner.Request(
+    request = Request(
         suite=suite,
         row_ids=frozenset([*row_ids, *(read_row_ids(rows) if rows else ())]),
         shard=parse_shard(shard) if shard else None,
@@ -120,7 +121,7 @@ def command(
         **options,  # type: ignore[arg-type]  # click has checked them
     )
     with interrupts():
-        sides = runner.prepare_ab(request, *parse_pair(*ab)) if ab else [runner.prepare(request)]
+        sides = prepare_ab(request, *parse_pair(*ab)) if ab else [prepare(request)]
         if dry_run:
             click.echo(render(sides[0].suite, sides[0].plan))
             return
