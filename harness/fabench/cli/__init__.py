@@ -15,6 +15,7 @@ INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
     "show": "Tables of result files.",
+    "parity": "Prove or break a kernel, name its bug, hand back the smallest failing case.",
     "diff": "Compare two result files and decide: the exit code is for CI.",
     "merge": "Join shards and rounds of one suite into one file.",
     "report": "One HTML page about result files: verdicts, plots, tables, doubts.",

@@ -39,6 +39,7 @@ class Failed(Exception):  # a verdict, not an accident
         self.message, self.witness, self.parity = message, witness, parity
         self.tensors, self.outputs, self.expected = tensors, outputs, expected
         """What it was called with, what it returned and what was right, for the diagnosis."""
+        self.numbers: dict[str, float] = {}
 
 
 @dataclasses.dataclass

@@ -38,9 +38,7 @@ def names(results: Sequence[Result]) -> list[Name]:
         name.votes += 1
         if result.probe not in name.probes:
             name.probes.append(result.probe)
-        rho = diagnosis.get("rho", 9.0)
-        # The numeric rule's own sentence is the evidence; of several the one that fits best.
-        rank = rho + (0.0 if result.probe == "rho" else 10.0)
+        rank = diagnosis.get("rho", 4.0) + _plainness(result)
         if rank < best_rho.get(fault, 1e9):
             best_rho[fault], name.sentence, name.example = rank, sentence, result
     ordered = sorted(found.values(), key=lambda n: (_is_weak(n), -n.votes))
@@ -48,6 +46,14 @@ def names(results: Sequence[Result]) -> list[Name]:
         return []
     first, *rest = ordered
     return [first, *(n for n in rest if n.votes >= FEWEST_VOTES and _is_weak(n) <= _is_weak(first))]
+
+
+def _plainness(result: Result) -> float:
+    """Less for the numeric rule on plain inputs in plain memory: the evidence that is easiest to follow."""
+    trial = result.trial
+    odd = (result.probe != "rho") * 3 + (trial.case.inputs != "normal") + (trial.order != "plain")
+    odd += (trial.case.scale is not None) + bool(trial.case.softcap) + (trial.gradient_order != "plain")
+    return 4.0 * odd
 
 
 def _is_weak(name: Name) -> bool:

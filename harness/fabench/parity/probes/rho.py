@@ -12,7 +12,12 @@ def run(bench: Bench) -> Verdict:
     outputs = bench.call(bench.tensors, backward=bench.backward)
     with_lse = bench.call(bench.tensors, lse=True) if bench.lse else {}
     judged = {**outputs, **({"LSE": with_lse["LSE"]} if with_lse else {})}
-    judgement = bench.judge(bench.expected, judged, bench.tensors)
+    close = {f"allclose {name}": float(allclose(bench, name, x)) for name, x in outputs.items()}
+    try:
+        judgement = bench.judge(bench.expected, judged, bench.tensors)
+    except Failed as failed:
+        failed.numbers = close
+        raise
     if with_lse and not torch.equal(with_lse["O"], outputs["O"]):
         bench.judge(bench.expected, {"O": with_lse["O"]}, bench.tensors, "when asked for LSE: ")
     if bench.expected.sampled:
@@ -21,8 +26,16 @@ def run(bench: Bench) -> Verdict:
     return Passed(
         parity=judgement.parity.model_dump(mode="json", by_alias=True),
         warn=judgement.warn,
+        numbers=close,
         note=note and f"no gradients: {note}",
     )
+
+
+def allclose(bench: Bench, name: str, x: torch.Tensor) -> bool:
+    """What `torch.testing.assert_close` with its default tolerances would say; shown beside the verdict."""
+    expected = bench.expected[name]
+    rtol, atol = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}.get(x.dtype, (1.3e-6, 1e-5))
+    return torch.allclose(expected.select(x), expected.value, rtol=rtol, atol=atol)
 
 
 def _every_element(bench: Bench, outputs: dict[str, torch.Tensor]) -> None:

@@ -1,0 +1,175 @@
+"""`fabench parity`: prove or break a kernel, name its bug, hand back the smallest failing case."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabench.errors import BackendError, UsageError
+
+if TYPE_CHECKING:
+    from fabench.parity.runner import Kernel, Options, Watcher
+
+
+@click.command()
+@click.argument("target")
+@click.option("--profile", type=click.Choice(["quick", "full", "stress"]), default="quick", show_default=True)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:<i>.")
+@click.option("--dtype", "dtypes", metavar="LIST", help="Only these, e.g. bf16,fp16.")
+@click.option("--where", metavar="COND", help="Only these cases, e.g. 'causal=true,d=128'.")
+@click.option("--probe", "probes", metavar="LIST", help="Only these probes, e.g. mask,addr; see docs/parity.md.")
+@click.option("--inputs", type=click.Path(dir_okay=False), metavar="FILE.pt", help="Real tensors: q, k, v [, dO ...].")
+@click.option("--forward-only", is_flag=True, help="No gradients.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first case that fails.")
+@click.option("--budget", metavar="TIME", help="Stop after e.g. 50s or 8m (compile time apart).")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Seconds one call may take.")
+@click.option("--big", is_flag=True, help="Also N up to 131072 and offsets past 2^31 (minutes, gigabytes).")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
+@click.option("--json", "json_", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON.")
+@click.option(
+    "--repro", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write scripts and maps."
+)
+@click.option("--explain", is_flag=True, help="Show the evidence behind each name.")
+def command(
+    target: str,
+    dtypes: str | None,
+    probes: str | None,
+    where: str | None,
+    budget: str | None,
+    junit: Path | None,
+    json_: Path | None,
+    explain: bool,
+    **given: Any,
+) -> None:
+    """Check TARGET: my_kernel.py:attention, or a registered backend such as sdpa-flash.
+
+    Exit code 0: everything passed; 1: something failed, crashed or hung; 2: usage, import error, or nothing ran.
+    """
+    from fabench.parity import junit as junit_xml
+    from fabench.parity import runner
+    from fabench.parity.battery import Request
+    from fabench.parity.report import render
+
+    request = Request(
+        profile=given["profile"],
+        dtypes=parse_dtypes(dtypes),
+        probes=parse_probes(probes),
+        where=parse_where(where),
+        forward_only=given["forward_only"],
+        big=given["big"],
+    )
+    options = runner.Options(
+        target,
+        given["device"],
+        request,
+        given["inputs"],
+        given["fail_fast"],
+        parse_budget(budget),
+        given["repro"],
+        given["timeout_s"],
+    )
+    for path in (junit, json_):
+        writable(path)
+    verdicts = []
+    for kernel in load(options):
+        with watching() as watcher:
+            verdict = runner.run(options, kernel, watcher)
+        click.echo(render(verdict, explain=explain))
+        verdicts.append(verdict)
+    if junit is not None:
+        junit_xml.write(verdicts, junit)
+    if json_ is not None:
+        json_.write_text(json.dumps([v.to_json() for v in verdicts], indent=1, allow_nan=False) + "\n")
+    codes = [v.exit_code for v in verdicts]
+    if 2 in codes:
+        click.echo("Error: no case ran: the kernel refused every one, with the reasons above", err=True)
+    sys.exit(1 if 1 in codes else max(codes, default=2))
+
+
+def load(options: Options) -> list[Kernel]:
+    """The kernels of the target; where the user's file cannot be loaded, its own traceback comes first."""
+    from fabench.parity import runner
+    from fabench.parity.load_error import own_traceback
+
+    try:
+        return runner.kernels(options)
+    except BackendError as error:
+        file = options.target.rpartition(":")[0] or options.target
+        if "cannot be loaded" in str(error) and (traceback := own_traceback(file)):
+            click.echo(traceback, err=True)
+        raise
+
+
+def parse_dtypes(text: str | None) -> tuple[str, ...]:
+    """The dtypes of --dtype; raises UsageError on an unknown one."""
+    from fabench.dtypes import DTYPES
+    from fabench.text import did_you_mean
+
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    for name in names:
+        if name not in DTYPES:
+            raise UsageError(
+                f"--dtype must list dtypes of {', '.join(DTYPES)}, got '{name}'{did_you_mean(name, DTYPES)}"
+            )
+    return names
+
+
+def parse_probes(text: str | None) -> tuple[Any, ...]:
+    """The probes of --probe; raises UsageError on an unknown one."""
+    from fabench.parity.trial import PROBES
+    from fabench.text import did_you_mean
+
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    for name in names:
+        if name not in PROBES:
+            raise UsageError(
+                f"--probe must list probes of {', '.join(PROBES)}, got '{name}'{did_you_mean(name, PROBES)}"
+            )
+    return names
+
+
+def parse_where(text: str | None) -> Any:
+    """The condition of --where, None without one."""
+    from fabench.where import Condition
+
+    return None if text is None else Condition.parse(text)
+
+
+def parse_budget(text: str | None) -> float | None:
+    """Seconds of '50s', '8m' or '90'; raises UsageError on anything else."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([sm]?)\s*", text)
+    if match is None or not float(match[1]):
+        raise UsageError(f"--budget must be a time such as 50s or 8m, got '{text}'")
+    return float(match[1]) * (60 if match[2] == "m" else 1)
+
+
+def writable(path: Path | None) -> None:
+    """Raise UsageError before the work if the file could not be written after it."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise UsageError(f"'{path}' must be a file that can be written, got {error.strerror}") from None
+
+
+@contextmanager
+def watching() -> Iterator[Watcher]:
+    """A progress bar on a terminal, elsewhere a line for each failure."""
+    from fabench.parity.progress import Lines, bar
+
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    with bar() as live:
+        yield live

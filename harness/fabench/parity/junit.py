@@ -1,0 +1,41 @@
+"""A battery as JUnit XML: one test case a probe and trial, so that CI shows what failed."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from fabench.parity.verdict import Verdict
+
+
+def write(verdicts: list[Verdict], path: Path) -> None:
+    """Write one test suite a kernel."""
+    root = ElementTree.Element("testsuites", name="fabench parity")
+    for verdict in verdicts:
+        skipped = sum(r.ending in ("unsupported", "skipped", "oom") for r in verdict.results)
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=verdict.target,
+            tests=str(len(verdict.results)),
+            failures=str(len(verdict.failed)),
+            skipped=str(skipped),
+            time=f"{verdict.seconds:.3f}",
+        )
+        for result in verdict.results:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=result.probe, name=result.trial.label(), time=f"{result.seconds:.3f}"
+            )
+            if result.bad:
+                named = (result.diagnosis or {}).get("named")
+                message = f"{named}: {result.message}" if named else result.message
+                ElementTree.SubElement(case, "failure", type=result.ending, message=_clean(message))
+            elif result.ending != "passed":
+                ElementTree.SubElement(case, "skipped", message=_clean(result.message))
+    ElementTree.indent(root)
+    ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _clean(text: str) -> str:
+    """Without the control characters that XML cannot hold."""
+    return "".join(c for c in text if c >= " " or c in "\n\t")

@@ -1,0 +1,155 @@
+"""The report of a battery as text: what is wrong, a table by probe, accuracy by tensor. No torch here."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator
+
+from tabulate import tabulate
+
+from fabench.parity import heatmap
+from fabench.parity.pattern import pattern
+from fabench.parity.trial import Result
+from fabench.parity.verdict import Finding, Verdict
+
+WIDTH = 110
+COLUMNS = ("passed", "failed", "crashed", "timeout", "oom", "unsupported", "skipped")
+
+
+def render(verdict: Verdict, *, explain: bool = False) -> str:
+    """The whole report; `explain` adds the evidence behind each name."""
+    parts = [_headline(verdict)]
+    if verdict.findings:
+        parts.append("\n".join(_findings(verdict, explain)))
+    parts += [_probes(verdict), _accuracy(verdict)]
+    parts.append("\n".join(_footnotes(verdict)))
+    if explain:
+        parts.append(EXPLAINED)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _headline(v: Verdict) -> str:
+    word = {0: "passed", 1: "FAILED", 2: "nothing ran"}[v.exit_code]
+    compiling = f", {v.compile_s:.1f} s of it compiling and first calls" if v.compile_s >= 1 else ""
+    return (
+        f"{v.target} on {v.device}, {v.profile}: {word}. "
+        f"{v.trials} cases, {sum(r.ending == 'passed' for r in v.results)} checks passed, {len(v.failed)} failed, "
+        f"in {v.seconds:.1f} s{compiling}"
+    )
+
+
+def _findings(v: Verdict, explain: bool) -> Iterator[str]:
+    yield "What is wrong"
+    for i, finding in enumerate(v.findings):
+        yield from _finding(v, finding, first=i == 0, explain=explain)
+
+
+def _finding(v: Verdict, finding: Finding, *, first: bool, explain: bool) -> Iterator[str]:
+    name = finding.name
+    yield textwrap.fill(f"* {name.sentence}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield f"    seen in {name.votes} failures of {', '.join(name.probes)}"
+    example = name.example
+    diagnosis = (example.diagnosis if example else None) or {}
+    if example is not None:
+        yield f"    for instance {example.trial.label()}:"
+        yield textwrap.fill(_first(example.message), WIDTH, initial_indent="      ", subsequent_indent="      ")
+    if diagnosis.get("where"):
+        looks = f": {', '.join(diagnosis['looks'])}" if diagnosis.get("looks") else ""
+        yield f"    {diagnosis['where']}{looks}"
+        yield f"    {diagnosis['tiles']}"
+    if first and (common := pattern(v.results)):
+        yield f"    {common}"
+    if finding.smallest is not None:
+        yield f"    smallest failing case: {finding.smallest.label()}"
+    if finding.repro:
+        yield f"    shown without fabench by: python {shlex.quote(finding.repro)}"
+    if finding.repro_note:
+        yield f"    {finding.repro_note}"
+    if explain and diagnosis.get("alternatives"):
+        yield "    it also behaves like: " + "; ".join(diagnosis["alternatives"])
+    if (first or explain) and diagnosis.get("histogram"):
+        yield "    largest rho by rows: " + "  ".join(_bin(b) for b in diagnosis["histogram"])
+    if (first or explain) and diagnosis.get("heat", {}).get("cells"):
+        yield textwrap.indent(heatmap.text(diagnosis["heat"]), "    ")
+
+
+def _first(message: str) -> str:
+    """The first of the sentences about each tensor, and how many follow."""
+    first, *rest = message.split("; '")
+    return first + (f"; and {', '.join(r.split(chr(39))[0] for r in rest)}" if rest else "")
+
+
+def _number(x: float) -> str:
+    return f"{x:.2f}" if x < 1000 else f"{x:.2g}"
+
+
+def _bin(b: list[float]) -> str:
+    rows = f"{int(b[0])}" if b[0] == b[1] else f"{int(b[0])}-{int(b[1])}"
+    return f"{rows}: {'inf' if b[2] >= 1e30 else f'{b[2]:.3g}'}"
+
+
+def _probes(v: Verdict) -> str:
+    counts = v.counts()
+    shown = [c for c in COLUMNS if c in ("passed", "failed") or any(n[c] for n in counts.values())]
+    rows = []
+    for probe, endings in counts.items():
+        rows.append([probe, *(endings[c] or "" for c in shown), _remark(v, probe)])
+    return tabulate(rows, headers=["probe", *shown, ""], tablefmt="simple", disable_numparse=True)
+
+
+def _remark(v: Verdict, probe: str) -> str:
+    """The first failure, else the kernel's own reason for refusing, else why it was skipped."""
+    for wanted in (("failed", "crashed", "timeout"), ("unsupported",), ("skipped",)):
+        for result in v.results:
+            if result.probe == probe and result.ending in wanted and result.message:
+                return textwrap.shorten(result.message, 70, placeholder=" …")
+    return ""
+
+
+def _accuracy(v: Verdict) -> str:
+    rows = [
+        [
+            a.tensor,
+            a.dtype,
+            a.accuracy,
+            "unbounded" if a.unbounded else _number(a.max_rho),
+            _number(a.rms_rho) if a.tensor != "LSE" else "",
+            _number(a.two_x) if a.two_x else "",
+            f"{a.allclose} of {a.trials}" if a.tensor != "LSE" else "",
+            f"{a.max_abs:.2e}",
+        ]
+        for a in v.accuracy()
+    ]
+    if not rows:
+        return ""
+    headers = ["tensor", "dtype", "class", "max rho", "rms rho", "2x", "allclose", "max abs"]
+    table = tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
+    legend = "rho decides: at most 4 and 1.25, fp32 twice that; LSE at most 1. 2x, allclose, max abs stand beside it."
+    return f"{table}\n({legend})"
+
+
+def _footnotes(v: Verdict) -> Iterator[str]:
+    yield from (f"Warning: {w}" for w in v.warnings)
+    yield from (f"Note: {n}" for n in v.notes())
+    reasons = {r.message for r in v.results if r.ending == "unsupported"}
+    if v.refused and reasons:
+        yield f"Refused by the kernel: {v.refused} cases ({'; '.join(sorted(reasons)[:4])})"
+    if v.left.trials:
+        yield f"Left out: {v.left.trials} cases, because {v.left.why}"
+
+
+def progress_line(result: Result) -> str:
+    """One failure, as it happens."""
+    return f"{result.ending}: {result.probe} · {result.trial.label()} · {textwrap.shorten(result.message, 120)}"
+
+
+EXPLAINED = """\
+How it is judged
+  rho    each row's error against an fp64 reference of the exact inputs, over what an emulated kernel of the declared
+         class is off by, plus half a rounding of the output, a quarter of a rounding of every term, fp32 score errors
+         and underflow. A tensor passes if NaN and inf are where they must be, contract zeros hold, max rho <= 4,
+         rms rho <= 1.25, and no element takes more than 16 times its share.
+  2x     the largest error over twice that of plain low-precision math: flash-attention's own tests ask for at most 1.
+  names  the output is compared row by row with what each shipped fault computes; a rho below 4 against a fault, where
+         the rho against the right answer is above it, is a match. docs/parity.md has the rest."""

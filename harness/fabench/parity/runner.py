@@ -1,0 +1,207 @@
+"""`fabench parity` as a function: load the kernel's facts, run the battery, name, shrink, write repros. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabench import probe as probing
+from fabench.errors import BackendError, UsageError
+from fabench.parity import battery, heatmap
+from fabench.parity.battery import Request
+from fabench.parity.scout import scout
+from fabench.parity.session import Left, Session, Target, fails
+from fabench.parity.shrink import shrink
+from fabench.parity.trial import Result
+from fabench.parity.verdict import Finding, Verdict, findings
+from fabench.probe import Probe
+from fabench.registry import FileSpec
+
+MOST_SHRUNK = 3
+SHRINK_S = 20.0
+SCRIPT_LIMIT_S = 120.0
+MOST_REFUSED = 0.5
+CALL_LIMIT_S = {"cpu": 30.0, "cuda": 120.0}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line settled."""
+
+    target: str
+    device: str = "auto"
+    request: Request = field(default_factory=Request)
+    inputs: str | None = None
+    fail_fast: bool = False
+    budget_s: float | None = None
+    repro: Path | None = None
+    timeout_s: float | None = None
+    shrink: bool = True
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of the target: a file may hold several."""
+
+    name: str
+    probe: Probe
+    file: str | None
+
+    @property
+    def label(self) -> str:
+        """As the user named it."""
+        return self.name if self.file is None else f"{self.file}:{self.name}"
+
+
+class Watcher:
+    """Told what happens while it goes on; the command line shows it."""
+
+    def start(self, trials: int) -> None:
+        """The battery begins."""
+
+    def result(self, result: Result) -> None:
+        """One probe has ended."""
+
+    def note(self, text: str) -> None:
+        """Something worth reading."""
+
+
+def kernels(options: Options) -> list[Kernel]:
+    """The kernels of the target. Raises BackendError if it cannot be loaded, is unknown or cannot run here."""
+    is_file = ".py" in options.target
+    if is_file:
+        FileSpec.parse(options.target)
+    found = probing.ask(options.device, [options.target] if is_file else [], [], [] if is_file else [options.target])
+    made = []
+    for name, report in found.backends.items():
+        if report.unavailable is not None:
+            raise BackendError(f"'{name}' cannot run here: {report.unavailable}")
+        made.append(Kernel(name, found, options.target.rpartition(":")[0] or options.target if is_file else None))
+    return made
+
+
+def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
+    """Run the battery on one kernel and say what is wrong with it."""
+    facts, device = kernel.probe.backends[kernel.name].facts, kernel.probe.device
+    request = dataclasses.replace(options.request, device_type=device.type)
+    files = () if kernel.file is None else (options.target,)
+    limit = options.timeout_s or CALL_LIMIT_S[device.type]
+    session = Session(Target(kernel.name, device, files), call_limit_s=limit)
+    began = time.monotonic()
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        results.append(result)
+        watcher.result(result)
+
+    try:
+        left = Left()
+        if options.inputs is not None:
+            for result in session.real(options.inputs):
+                keep(result)
+        else:
+            facts, refusals = scout(facts, request, session.trial)
+            for result in refusals:
+                keep(result)
+            trials = battery.build(facts, request)
+            if not trials and not refusals:
+                raise UsageError(
+                    f"'{kernel.label}' must support something of what was asked for, got no case: "
+                    "--dtype, --where or --probe leaves nothing of what it declares"
+                )
+            watcher.start(len(trials))
+            left = session.run(trials, keep, budget_s=options.budget_s, fail_fast=options.fail_fast)
+        compile_s = sum(r.compile_s for r in results)
+        verdict = Verdict(
+            kernel.label, device.name, request.profile, results, left, time.monotonic() - began, compile_s
+        )
+        verdict.findings = findings(results)
+        _warn(verdict, kernel)
+        for finding in verdict.findings[:MOST_SHRUNK]:
+            if options.shrink and options.inputs is None:
+                _shrink(session, finding, watcher)
+            if options.repro is not None:
+                _write_repro(session, finding, options, kernel)
+        return verdict
+    finally:
+        session.close()
+
+
+def _warn(verdict: Verdict, kernel: Kernel) -> None:
+    from fabench.parity.calibration import drift
+
+    every = len({r.trial for r in verdict.results})
+    if every and verdict.refused > MOST_REFUSED * every:
+        verdict.warnings.append(f"more than half of the cases were refused: {verdict.refused} of {every}")
+    large = [r for r in verdict.results if r.warn]
+    if large:
+        verdict.warnings.append(f"{len(large)} cases pass with a rho above 3, for instance {large[0].trial.label()}")
+    if kernel.file is None:
+        verdict.warnings += drift(kernel.name, kernel.probe.device, verdict.accuracy())
+
+
+def _shrink(session: Session, finding: Finding, watcher: Watcher) -> None:
+    example = finding.name.example
+    if example is None:
+        return
+    watcher.note(f"shrinking: {finding.name.sentence}")
+    finding.smallest = shrink(example.trial, example.probe, fails(session, example.probe), seconds=SHRINK_S)
+
+
+def _write_repro(session: Session, finding: Finding, options: Options, kernel: Kernel) -> None:
+    """Write the script and the heat map, and run the script to see that it shows the failure."""
+    example = finding.name.example
+    assert options.repro is not None
+    if example is None:
+        return
+    options.repro.mkdir(parents=True, exist_ok=True)
+    path = _free(options.repro / f"repro_{example.probe}.py")
+    heat = (example.diagnosis or {}).get("heat")
+    if heat and heat["cells"]:
+        heatmap.png(heat, path.with_suffix(".png"))
+    trial = finding.smallest or example.trial
+    command = {
+        "cmd": "repro",
+        "trial": trial.to_json(),
+        "probe": example.probe,
+        "target": _loading(options, kernel) | {"ending": example.ending},
+        "named": finding.name.sentence,
+    }
+    answer = session.ask(command, "repro")
+    if answer is None or answer["text"] is None:
+        finding.repro_note = "no script could be written that shows it alone"
+        return
+    path.write_text(answer["text"])
+    finding.repro = str(path)
+    if not shows_failure(path):
+        finding.repro_note = "run alone, the script does not show it: what goes wrong depends on what ran before"
+
+
+def _loading(options: Options, kernel: Kernel) -> dict[str, Any]:
+    if kernel.file is None:
+        return {"backend": kernel.name, "device": kernel.probe.device.torch_name}
+    function = FileSpec.parse(options.target).function
+    return {"file": kernel.file, "function": function or kernel.name}
+
+
+def shows_failure(path: Path) -> bool:
+    """True if the script, run on its own, does not end well."""
+    try:
+        done = subprocess.run([sys.executable, str(path)], capture_output=True, timeout=SCRIPT_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def _free(path: Path) -> Path:
+    """`path`, or the first of path_2, path_3, ... that is not there."""
+    candidate, n = path, 2
+    while candidate.exists():
+        candidate = path.with_stem(f"{path.stem}_{n}")
+        n += 1
+    return candidate
