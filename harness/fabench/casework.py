@@ -8,68 +8,26 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter  # by name: a backend may replace it in the module
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fabench import inputs
-from fabench.backend import Backend, Prepared
 from fabench.case import Case
+from fabench.checking import Checker, Emit
 from fabench.device import Device
 from fabench.inputs import Tensors
-from fabench.launches import Launches, gradients_of, poison_free_blocks
+from fabench.jobs import Account, Job, Options
+from fabench.launches import Launches, poison_free_blocks
 from fabench.measure.method import method_for
 from fabench.measure.regime import choose
 from fabench.measure.sampling import Candidate, Limits, Measurement, measure
-from fabench.names import Flag, Regime
-from fabench.outcome import Failure, classify, split_output
-from fabench.parity.rule import judge
-from fabench.protocol import CHECK, DESCRIBE, FIRST_ROW, PREPARE, TIME, Board
+from fabench.outcome import Failure, classify
+from fabench.protocol import CHECK, TIME, Board
 from fabench.torch_settings import TorchSettings
 
 if TYPE_CHECKING:
     from fabench.measure.engine import Engine
     from fabench.reference import Reference
-
-Emit = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line and the suite settled for every case of the run."""
-
-    regime: Regime = "burst"
-    seconds: float = 0.5
-    check: bool = True
-    reference: str = "auto"
-    """auto | full | sampled"""
-    null_ns: float | None = None
-    """The launch floor, from the canaries."""
-
-
-@dataclass
-class Job:
-    """One backend's part of the case, and what is known of it so far."""
-
-    row_id: str
-    backend: Backend
-    board_row: int
-    describe: bool = True
-    """Measure memory and kernel names too: once per case and backend, not in every round."""
-    like: tuple[int, int] | None = None
-    """K and n of the row of an older file that this one is measured like."""
-    prepared: Prepared | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
-    flags: set[Flag] = field(default_factory=set)
-    spent: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def call(self) -> Prepared:
-        """The prepared backend; only after `prepare` went well."""
-        assert self.prepared is not None
-        return self.prepared
 
 
 class CaseWork:
@@ -84,25 +42,26 @@ class CaseWork:
         board: Board,
         emit: Emit,
         settings: TorchSettings,
+        tensors: Tensors,
     ) -> None:
         self.case, self.device, self.engine, self.options = case, device, engine, options
-        self.board, self.emit, self.settings = board, emit, settings
-        self.torch_device = torch.device(device.torch_name)
-        self._began = perf_counter()
-        self._booked = 0.0
+        self.board, self.emit, self.settings, self.tensors = board, emit, settings, tensors
+        self.account = Account()
+        self.checker = Checker(case, device, engine, board, emit, self.account, tensors)
 
-    def run(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None, reference_s: float) -> None:
+    def run(self, jobs: Sequence[Job], reference: Reference | None, reference_s: float) -> None:
         """Check, time and verify; emits one `row` event per job, as soon as it is known."""
         ready = []
-        self._fingerprint = tensors.fingerprint()
         for job in jobs:
             job.spent["reference_s"] = reference_s / len(jobs)  # taken before this began, so not booked
-            if self._guard(job, lambda job=job, t=tensors: self._check(job, t, reference)):  # type: ignore[misc]
+            if self._guard(job, lambda job=job: self.checker.check(job, self.tensors, reference)):  # type: ignore[misc]
                 ready.append(job)
-            elif self._written(tensors):
-                tensors = inputs.make(self.case, self.torch_device)  # what one does to them is no other's fault
+            elif self.checker.written(self.tensors):
+                self.tensors = inputs.make(
+                    self.case, self.device.torch_name
+                )  # what one does to them is no other's fault
         if ready:
-            self._time(ready, tensors, reference)
+            self._time(ready, reference)
 
     def _guard(self, job: Job, step: Callable[[], None]) -> bool:
         """Run one step of a job; on any exception its row ends here. True if the step went well."""
@@ -132,114 +91,13 @@ class CaseWork:
         job.fields.pop("before_output", None)
         fields = {**job.fields, **outcome}
         fields["flags"] = sorted({*job.flags, *fields.get("flags", ())})
-        fields["spent"] = self._settle(job)
+        fields["spent"] = self.account.settle(job)
         job.prepared = None
         self.emit({"ev": "row", "row_id": job.row_id, "fields": fields, "fatal": fatal, "spans_s": spans_s})
 
-    def _charge(self, job: Job, part: str, seconds: float) -> None:
-        """Book time that is known to be this row's."""
-        job.spent[part] = job.spent.get(part, 0.0) + seconds
-        self._booked += seconds
-
-    def _settle(self, job: Job) -> dict[str, float]:
-        """The row's account. What has passed and is booked to nobody is overhead, and goes to the row that ends."""
-        overhead = perf_counter() - self._began - self._booked
-        self._booked += overhead
-        total = sum(job.spent.values()) + overhead
-        return {"total_s": total, **{part: s for part, s in job.spent.items() if part != "compile_s"}}
-
-    def _check(self, job: Job, tensors: Tensors, reference: Reference | None) -> None:
-        """Prepare, run once to compile, run again over poison and judge; memory and kernel names of the same call."""
-        began = perf_counter()
-        self.emit({"ev": "begin", "row_id": job.row_id})
-        self.board.enter(job.board_row, PREPARE)
-        with_lse = None
-        job.prepared = job.backend.prepare(self.case, self.device)
-        self._outputs(job.call, tensors)
-        self.engine.synchronize()
-        if job.backend.facts_on(self.device).returns_lse:
-            with_lse = job.backend.prepare(self.case, self.device, lse=True)
-            self._lse(with_lse, tensors)
-            self.engine.synchronize()
-        job.fields["compile_s"] = perf_counter() - began
-        self._charge(job, "compile_s", job.fields["compile_s"])
-        job.fields["before_output"] = False
-        if job.call.copied:
-            job.flags.add("copied")
-        if job.call.tuned is not None:
-            job.fields["tuned"] = job.call.tuned()
-        self.board.enter(job.board_row, CHECK)
-        began = perf_counter()
-        if reference is None:
-            job.flags.add("unchecked")
-        else:
-            poison_free_blocks(self.case, self.torch_device)
-            outputs = self._outputs(job.call, tensors)
-            if with_lse is not None:
-                outputs["LSE"] = self._lse(with_lse, tensors)
-            if written := self._written(tensors):
-                raise Failure("wrong_result", f"a call must leave its inputs as they are, and wrote into {written[0]}")
-            self._judge(job, outputs, reference)
-            del outputs
-        self._charge(job, "check_s", perf_counter() - began)
-        if job.describe:
-            self.board.enter(job.board_row, DESCRIBE)
-            self._describe(job, tensors)
-
-    def _written(self, tensors: Tensors) -> list[str]:
-        """The inputs that a backend has written into."""
-        now = tensors.fingerprint()
-        return [name for name, was in self._fingerprint.items() if now[name] != was]
-
-    def _outputs(self, prepared: Prepared, tensors: Tensors) -> dict[str, torch.Tensor]:
-        """One launch of the case's direction: O, and dQ, dK, dV where gradients are asked for."""
-        if not self.case.has_backward:
-            with torch.no_grad():
-                output = prepared.call(tensors.q, tensors.k, tensors.v)
-            return split_output(output, self.case, self.torch_device, lse=False)
-        return gradients_of(prepared, tensors, self.case)
-
-    def _lse(self, prepared: Prepared, tensors: Tensors) -> torch.Tensor:
-        with torch.no_grad():
-            output = prepared.call(tensors.q, tensors.k, tensors.v)
-        return split_output(output, self.case, self.torch_device, lse=True)["LSE"]
-
-    def _judge(self, job: Job, outputs: dict[str, torch.Tensor], reference: Reference, when: str = "") -> None:
-        """Compare with the reference; the first judgement's numbers are the row's. Raises Failure('wrong_result')."""
-        accuracy = job.backend.facts_on(self.device).accuracy_for(self.case.dtype)
-        judgement = judge(self.case, reference, outputs, accuracy)
-        parity = judgement.parity.model_dump(mode="json", by_alias=True)
-        if reference.sampled:
-            job.flags.add("sampled")
-        if not judgement.passed:
-            message = f"{when}{judgement.message}"
-            raise Failure("wrong_result", message, worst=judgement.worst, extra={"parity": parity})
-        job.fields.setdefault("parity", parity)
-
-    def _describe(self, job: Job, tensors: Tensors) -> None:
-        from fabench.measure.kernels import profile_kernels
-        from fabench.measure.memory import measure_memory
-
-        began = perf_counter()
-        job.fields["memory"] = measure_memory(
-            self.case, job.call, tensors, self.engine, model=job.backend.facts_on(self.device).memory
-        ).model_dump(mode="json")
-        self._charge(job, "memory_s", perf_counter() - began)
-        began = perf_counter()
-        report = profile_kernels(lambda: self._outputs(job.call, tensors), self.engine)
-        self._charge(job, "profile_s", perf_counter() - began)
-        if report is None:
-            return
-        job.fields["kernels"] = report.names
-        if report.other_streams:
-            raise Failure("error", f"other stream: {report.other_streams[0]} ran outside the current stream")
-        facts = job.backend.facts_on(self.device)
-        if not facts.bare and (fallback := report.fallback(facts.kernels)):
-            raise Failure("error", fallback)
-
-    def _time(self, jobs: Sequence[Job], tensors: Tensors, reference: Reference | None) -> None:
+    def _time(self, jobs: Sequence[Job], reference: Reference | None) -> None:
         """Time what passed, interleaved as far as memory allows, and verify each timed output."""
-        launches = Launches(self.case, tensors, self.engine)
+        launches = Launches(self.case, self.tensors, self.engine)
         for group in launches.groups([(job.call, job) for job in jobs]):
             alive = [job for _, job in group]
             if len(group) < len(jobs):
@@ -303,13 +161,13 @@ class CaseWork:
         if m.error:
             raise Failure("error", m.error)
         job.flags |= m.flags
-        self._charge(job, "device_s", m.device_s)
-        self._charge(job, "idle_s", m.idle_s)
+        self.account.charge(job, "device_s", m.device_s)
+        self.account.charge(job, "idle_s", m.idle_s)
         if reference is not None:
             self.board.enter(job.board_row, CHECK)
             began = perf_counter()
             self._verify(job, m, launches, reference)
-            self._charge(job, "check_s", perf_counter() - began)
+            self.account.charge(job, "check_s", perf_counter() - began)
         outcome = {
             "status": "ok",
             "samples_ns": m.samples_ns,
@@ -325,28 +183,22 @@ class CaseWork:
         """A timed output, then one more launch over poison on inputs that changed in place."""
         if m.kept is not None:
             index, output = m.kept
-            self._judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
-        changed_reference = "after the inputs changed in place: "
+            self.checker.judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
+        changed_when = "after the inputs changed in place: "
         if m.replay is not None:
             with launches.changed_inputs(m.replay.index):
                 m.replay.run()
                 self.engine.synchronize()
                 outputs = launches.named(self.engine.clone(m.replay.output))
-            sign = m.replay.index ^ 1
             if self.case.direction != "backward":  # a captured backward reads the O of the inputs as they were
-                self._judge(job, outputs, reference.rotated(sign), changed_reference)
+                self.checker.judge(job, outputs, reference.rotated(m.replay.index ^ 1), changed_when)
             return
         with launches.changed_inputs(0) as changed:
-            poison_free_blocks(self.case, self.torch_device)
-            outputs = self._outputs(job.call, changed)
-            self._judge(job, outputs, reference.rotated(1), changed_reference)
+            poison_free_blocks(self.case, self.checker.torch_device)
+            outputs = self.checker.outputs(job.call, changed)
+            self.checker.judge(job, outputs, reference.rotated(1), changed_when)
 
 
 def is_ctrl_c(error: BaseException) -> bool:
     """True if the user wants to stop. A worker hears no SIGINT: there a backend has raised it by itself."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-
-
-def first_board_row(index: int) -> int:
-    """Board row of the case's `index`-th backend."""
-    return FIRST_ROW + index

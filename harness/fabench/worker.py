@@ -28,7 +28,7 @@ class Session:
         import torch
 
         from fabench import registry
-        from fabench.casework import Options
+        from fabench.jobs import Options
         from fabench.measure.engine import engine_for
         from fabench.references import ReferenceStore
         from fabench.torch_settings import TorchSettings
@@ -52,7 +52,8 @@ class Session:
     def case(self, command: dict[str, Any]) -> None:
         """Run one case for the backends named; emits their rows and then `case_done`."""
         from fabench import inputs
-        from fabench.casework import CaseWork, Job, first_board_row
+        from fabench.casework import CaseWork
+        from fabench.jobs import Job, first_board_row
 
         case = Case.from_key(command["key"])
         tensors = inputs.make(case, self.device.torch_name)
@@ -69,8 +70,8 @@ class Session:
             reference = self.references.get(case, tensors, accuracies, planned_s)
             seconds = time.perf_counter() - began
             self.board.leave()
-        work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit, self.settings)
-        work.run(jobs, tensors, reference, seconds)
+        work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit, self.settings, tensors)
+        work.run(jobs, reference, seconds)
         self.emit({"ev": "case_done"})
 
     def canary(self, command: dict[str, Any]) -> None:
