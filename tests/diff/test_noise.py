@@ -281,3 +281,18 @@ def test_the_command_measures_a_session_where_no_file_is_named(tmp_path, monkeyp
     assert "results/nvidia-h200/calibration-noise.json: NVIDIA H200, 1 sessions" in capsys.readouterr().out
     with pytest.raises(UsageError, match="was interrupted"):
         calibrate_noise(rounds=3)
+
+
+def test_calibrate_is_a_command(tmp_path):
+    from click.testing import CliRunner
+
+    from fabench.cli import main
+
+    files = [str(session(tmp_path, number)) for number in range(2)]
+    out = tmp_path / "n.json"
+    done = CliRunner().invoke(main, ["calibrate", "--noise", *files, "--out", str(out)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "2 sessions on 1 card(s)" in done.output
+    refused = CliRunner().invoke(main, ["calibrate", *files])
+    assert refused.exit_code == 2
+    assert "what to calibrate must be said" in refused.output
