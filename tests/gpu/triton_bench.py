@@ -13,6 +13,7 @@ import json
 import math
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -21,18 +22,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import triton_check  # noqa: E402
+import triton_check
 
 PROBLEMS = [(d, N, causal) for N in (4096, 16384, 2048, 8192) for d in (64, 128) for causal in (False, True)]
 """(d, N, causal) at hidden 2048 and 16k tokens."""
 HIDDEN, TOKENS = 2048, 16384
 
 
-def warm_flex(problem: tuple[int, int, bool]) -> float:
-    """Compile FlexAttention for a problem, so that the timing process finds it in the compiler's cache."""
+def warm(problem: tuple[int, int, bool]) -> float:
+    """Compile FlexAttention and our candidates for a problem, so that the timing process finds them in the caches."""
     started = time.perf_counter()
     tensors = make(*problem)
-    flex(tensors, problem)()[1]()
+    for build in (flex, ours):
+        build(tensors, problem)()[1]()
     return time.perf_counter() - started
 
 
@@ -98,7 +100,7 @@ def window(launch: Any, milliseconds: float, flush: Any) -> list[float]:
     events = []
     for _ in range(max(1, min(5, int(10 / milliseconds)))):
         flush.zero_()
-        torch.cuda._sleep(1_000_000)  # about 0.6 ms: longer than the host takes to enqueue a launch
+        torch.cuda._sleep(4_000_000)  # about 2 ms: longer than a host just woken takes to enqueue a backward
         pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         pair[0].record()
         launch()
@@ -106,11 +108,6 @@ def window(launch: Any, milliseconds: float, flush: Any) -> list[float]:
         events.append(pair)
     torch.cuda.synchronize()
     return [start.elapsed_time(end) for start, end in events]
-
-
-def median(values: list[float]) -> float:
-    """The middle value."""
-    return sorted(values)[len(values) // 2]
 
 
 def timings(problem: tuple[int, int, bool], flush: Any, windows: int) -> dict[str, float]:
@@ -131,7 +128,7 @@ def timings(problem: tuple[int, int, bool], flush: Any, windows: int) -> dict[st
         for name in list(launches) if index % 2 == 0 else list(launches)[::-1]:
             time.sleep(0.09)
             samples[name] += window(launches[name], first[name], flush)
-    return {name: median(values) for name, values in samples.items()}
+    return {name: statistics.median(values) for name, values in samples.items()}
 
 
 def tflops(problem: tuple[int, int, bool], name: str, milliseconds: float) -> float:
@@ -140,6 +137,15 @@ def tflops(problem: tuple[int, int, bool], name: str, milliseconds: float) -> fl
     pairs = N * (N + 1) // 2 if causal else N * N
     per_pair = 4 if "forward" in name else 10
     return per_pair * pairs * d * (TOKENS // N) * (HIDDEN // d) / milliseconds / 1e9
+
+
+def gemm_tflops(flush: Any) -> float:
+    """The measured ceiling: an 8192^3 bf16 product through cuBLAS, in bursts."""
+    import torch
+
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    times = [t for _ in range(3) for t in window(lambda: torch.mm(a, b), 2, flush)]
+    return 2 * 8192**3 / statistics.median(times) / 1e9
 
 
 def parity(pool: ProcessPoolExecutor) -> tuple[list[Any], int]:
@@ -163,19 +169,18 @@ def main() -> int:
     options = parser.parse_args()
     started = time.perf_counter()
     with ProcessPoolExecutor(options.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        warm = [pool.submit(warm_flex, problem) for problem in PROBLEMS]
+        compiled = [pool.submit(warm, problem) for problem in PROBLEMS]
         checks, failed = parity(pool)
-        for future in warm:
+        for future in compiled:
             future.result()
     print(f"{len(checks)} checks, {failed} failed, {time.perf_counter() - started:.0f} s", flush=True)
 
     import torch
+
     from fabench_backends.triton_flash import tuner
 
     flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8, device="cuda")
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    gemm = 2 * 8192**3 / median([t for _ in range(2) for t in window(lambda: a @ b, 2, flush)]) / 1e9
-    del a, b
+    gemm = gemm_tflops(flush)
     rows, began = [], time.perf_counter()
     for problem in PROBLEMS:
         if time.perf_counter() - began > options.seconds:

@@ -86,11 +86,10 @@ def laid_out(tensor: Any, layout: str | None) -> Any:
         storage = torch.full((batch, heads, N + 77, d), float("nan"), dtype=tensor.dtype, device=tensor.device)
         storage[:, :, :N] = tensor
         return storage[:, :, :N]
-    if layout == "wide_rows":  # rows of 2**23 elements: offsets beyond 2**31 within one head
-        storage = torch.empty(batch * heads * N * 2**23 // 2**6, dtype=tensor.dtype, device=tensor.device)
-        wide = storage.as_strided((batch, heads, N, d), (heads * d, d, 2**17, 1))
-        wide.copy_(tensor)
-        return wide
+    if layout == "wide_rows":  # offsets beyond 2**31 within one head
+        storage = torch.empty((N - 1) * 2**23 + batch * heads * d, dtype=tensor.dtype, device=tensor.device)
+        wide = storage.as_strided((batch, heads, N, d), (heads * d, d, 2**23, 1))
+        return wide.copy_(tensor)
     if layout == "odd_size_1":
         return tensor[:1].as_strided((1, heads, N, d), (3, N * d, d, 1))
     return tensor
@@ -101,6 +100,7 @@ def check(case: Case) -> tuple[Case, dict[str, float], float]:
     import time
 
     import torch
+
     import triton_oracle
     from fabench_backends.triton_flash.checks import band
     from fabench_backends.triton_flash.configs import Config

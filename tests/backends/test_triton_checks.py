@@ -1,0 +1,94 @@
+"""Bad input to the Triton kernels is a ValueError that names both numbers, before any launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from fabench_backends.triton_flash.checks import Band, band, check_device, check_tensors, factors  # noqa: E402
+
+
+def tensors(
+    q: tuple[int, ...] = (2, 8, 10, 64), k: tuple[int, ...] = (2, 4, 12, 64), v: tuple[int, ...] = (2, 4, 12, 64)
+) -> list[Any]:
+    return [torch.zeros(shape, dtype=torch.float16) for shape in (q, k, v)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (tensors(q=(2, 8, 10, 60), k=(2, 4, 12, 60)), "multiple of 8 up to 256, got 60"),
+        (tensors(q=(2, 8, 10, 264), k=(2, 4, 12, 264)), "multiple of 8 up to 256, got 264"),
+        (tensors(v=(2, 4, 12, 4)), "head dim of 'v' must be a multiple of 8 up to 256, got 4"),
+        (tensors(q=(2, 8, 10, 32)), "q and k must have one head dim, got 32 and 64"),
+        (tensors(v=(2, 4, 13, 64)), r"k and v must agree but in d, got \[2, 4, 12, 64\] and \[2, 4, 13, 64\]"),
+        (tensors(q=(3, 8, 10, 64)), "one batch size, got 3 and 2"),
+        (tensors(q=(2, 6, 10, 64)), "multiple of the heads of k, got 6 and 4"),
+        (tensors(q=(8, 10, 64)), "'q' must be .* got 3 dimensions"),
+        ([t.double() for t in tensors()], "must be fp16, bf16 or fp32 like q, got torch.float64"),
+        ([*tensors()[:2], tensors()[2].float()], "'v' must be .* got torch.float32 and q torch.float16"),
+        ([tensors()[0].transpose(2, 3).contiguous().transpose(2, 3), *tensors()[1:]], "stride 1 .* got 10"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(bad: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_tensors(*bad)
+
+
+def test_a_device_without_a_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be on a CUDA device .* got cpu"):
+        check_device(tensors()[0], 64)
+
+
+def test_tensors_on_two_devices_are_refused() -> None:
+    q, k, v = tensors()
+    with pytest.raises(ValueError, match="'k' must be on the device of q, got meta and q cpu"):
+        check_tensors(q, k.to("meta"), v)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((10, 12, False, None, "bottom_right"), Band(2, -1, -1)),
+        ((10, 12, True, None, "bottom_right"), Band(2, -1, 0)),
+        ((10, 12, True, None, "top_left"), Band(0, -1, 0)),
+        ((10, 12, True, (3, 7), "bottom_right"), Band(2, 3, 0)),
+        ((10, 12, False, (22, 2**40), "bottom_right"), Band(2, 22, -1)),
+    ],
+)
+def test_a_mask_becomes_a_band(arguments: tuple[Any, ...], expected: Band) -> None:
+    assert band(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 12, False, (-2, 0), "bottom_right"), r"'window' .* got \(-2, 0\)"),
+        ((10, 12, True, None, "centre"), "'alignment' must be bottom_right or top_left, got 'centre'"),
+    ],
+)
+def test_a_mask_that_is_none_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        band(*arguments)
+
+
+def test_the_scale_and_the_cap_must_be_numbers() -> None:
+    with pytest.raises(ValueError, match="'scale' must be finite, got nan"):
+        factors(float("nan"), 0.0)
+    with pytest.raises(ValueError, match=r"'softcap' must be 0 .* got -1.0"):
+        factors(1.0, -1.0)
+
+
+@pytest.mark.parametrize(("scale", "softcap"), [(0.3, 0.0), (-0.3, 0.0), (0.0, 0.0), (0.3, 5.0), (-0.3, 5.0)])
+def test_the_exponent_factor_is_never_negative_and_the_product_is_the_score(scale: float, softcap: float) -> None:
+    import math
+
+    found, raw = factors(scale, softcap), 7.0
+    assert found.exp2_scale > 0
+    inner = math.tanh(raw * found.score_scale) if found.softcap else raw * found.score_scale
+    wanted = softcap * math.tanh(scale * raw / softcap) if softcap else scale * raw
+    assert inner * found.exp2_scale == pytest.approx(wanted * math.log2(math.e))
