@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "run": "Measure a suite: a verdict and numbers for every case and backend.",
     "show": "Tables of result files.",
     "parity": "Prove or break a kernel, name its bug, hand back the smallest failing case.",
+    "calibrate": "Measure how exact the backends are, or how much equal runs differ, on this device.",
     "diff": "Compare two result files and decide: the exit code is for CI.",
     "merge": "Join shards and rounds of one suite into one file.",
     "calibrate": "What this device is known to do, for later runs to be judged by.",

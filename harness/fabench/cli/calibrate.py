@@ -1,4 +1,4 @@
-"""`fabench calibrate`: what this device is known to do, kept beside its results for later runs to be judged by."""
+"""`fabench calibrate`: measure this device once, so that later verdicts have something to stand on."""
 
 from __future__ import annotations
 
@@ -10,25 +10,112 @@ from fabench.errors import UsageError
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="[FILE...]")
-@click.option("--noise", is_flag=True, help="How much the same rows move between sessions; `fabench diff` reads it.")
-@click.option("--suite", default="smoke", show_default=True, help="The suite a session runs, where no FILE is named.")
-@click.option("--rounds", type=click.IntRange(2), default=10, show_default=True, help="Rounds of a session.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:<i>.")
-@click.option("--where", metavar="COND", help="Only these rows of the suite, e.g. 'd=128,N>=4096'.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.option("--parity", "what", flag_value="parity", default="parity", help="How exact each backend is. [default]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="[default: results/<gpu>/calibration-*.json]"
+    "--noise", "what", flag_value="noise", help="How much equal runs differ (of FILES, or of a run made now)."
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:<i>.")
+@click.option("--backend", "backends", multiple=True, metavar="GLOB", help="Parity: only these. Repeatable.")
+@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="Parity: of each case.")
+@click.option("--lengths", metavar="LIST", help="Parity: sequence lengths, e.g. 512,4096.")
+@click.option("--budget", metavar="TIME", help="Parity: stop after e.g. 5m.")
+@click.option("--suite", default="smoke", show_default=True, help="Noise: the suite to run.")
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(2), help="Noise: rounds of that run.")
+@click.option("--where", metavar="COND", help="Noise: only these rows.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: results/<device>/calibration-*.json]"
 )
 def command(
-    files: tuple[str, ...], noise: bool, suite: str, rounds: int, device: str, where: str | None, out: Path | None
+    files: tuple[str, ...],
+    what: str,
+    device: str,
+    backends: tuple[str, ...],
+    seeds: int,
+    lengths: str | None,
+    budget: str | None,
+    suite: str,
+    rounds: int,
+    where: str | None,
+    out: Path | None,
 ) -> None:
-    """Measure what is asked for and add it to this device's calibration.
+    """Write results/<device>/calibration-parity.json: max rho per backend, dtype, direction and N.
 
-    --noise adds one session: a run of SUITE here and now, or each FILE, a result file of one session that is there
-    already. Six sessions that a boot or an hour lies between make a calibration; see docs/diff.md.
+    With --noise, calibration-noise.json: what `fabench diff` takes for noise.
     """
-    from fabench.cli.calibrate_noise import calibrate_noise
+    if what == "noise":
+        from fabench.cli.calibrate_noise import calibrate_noise
 
-    if not noise:
-        raise UsageError("what to calibrate must be said: '--noise'")
-    calibrate_noise(files, suite=suite, rounds=rounds, device=device, where=where, out=out)
+        calibrate_noise(files, suite=suite, rounds=rounds, device=device, where=where, out=out)
+        return
+    if files:
+        raise UsageError(
+            f"'{files[0]}' is a result file, which only --noise takes; calibrating parity runs the backends"
+        )
+    calibrate_parity(device, backends, seeds, parse_lengths(lengths), budget, out)
+
+
+def calibrate_parity(
+    device: str, backends: tuple[str, ...], seeds: int, lengths: tuple[int, ...], budget: str | None, out: Path | None
+) -> None:
+    """Run the grid over the backends that can run here, write the file, print a table."""
+    from fabench import probe
+    from fabench.case import Case
+    from fabench.cli.parity import parse_budget
+    from fabench.parity import calibrator
+
+    seconds = parse_budget(budget)
+    found = probe.ask(device, [], [], list(backends) or None)
+    names = calibrator.able(found, list(found.backends))
+    if not names:
+        raise UsageError("no backend can run here; `fabench list backends` says why")
+    cases = list(calibrator.grid(found.device.type, seeds, lengths))
+    click.echo(f"{len(cases)} cases x {len(names)} backends on {found.device.name}: {', '.join(names)}", err=True)
+    work = calibrator.Calibrator(found, names)
+    done = 0
+
+    def show(case: Case) -> None:
+        nonlocal done
+        done += 1
+        if done % 16 == 1:
+            click.echo(f"[{done}/{len(cases)}] {case.label()}", err=True)
+
+    left = work.run(cases, show, seconds)
+    path = calibrator.write(work, out)
+    click.echo(table(calibrator.entries(work.readings)))
+    failures = [r for r in work.readings if not r.passed and r.parity is not None]
+    for reading in failures[:12]:
+        click.echo(f"fails: {reading.backend} on {reading.case.label()}: {reading.reason.split('; ')[0]}")
+    if len(failures) > 12:
+        click.echo(f"... and {len(failures) - 12} more, in the file")
+    for name, why in work.lost.items():
+        click.echo(f"left out: {name}: {why}")
+    if left:
+        click.echo(f"{left} cases left out: the budget of {budget} is used up")
+    click.echo(str(path), err=True)
+
+
+def table(entries: list[dict[str, object]]) -> str:
+    """Max rho (rms rho) by backend and dtype over all N, a column a tensor."""
+    from tabulate import tabulate
+
+    rows: dict[tuple[object, object, object], dict[object, tuple[float, float]]] = {}
+    for entry in entries:
+        row = rows.setdefault((entry["backend"], entry["class"], entry["dtype"]), {})
+        rho, rms = row.get(entry["tensor"], (0.0, 0.0))
+        row[entry["tensor"]] = (max(rho, float(str(entry["max_rho"]))), max(rms, float(str(entry["rms_rho"]))))
+    tensors = ("O", "dQ", "dK", "dV")
+    body = [
+        [*key, *(f"{row[t][0]:.2f} ({row[t][1]:.2f})" if t in row else "" for t in tensors)]
+        for key, row in sorted(rows.items(), key=str)
+    ]
+    headers = ["backend", "class", "dtype", *(f"{t}: max rho (rms)" for t in tensors)]
+    return tabulate(body, headers=headers, tablefmt="simple", disable_numparse=True)
+
+
+def parse_lengths(text: str | None) -> tuple[int, ...]:
+    """The lengths of --lengths; raises UsageError unless they are whole numbers above 0."""
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise UsageError(f"--lengths must list sequence lengths such as 512,4096, got '{text}'")
+    return tuple(map(int, parts))

@@ -152,7 +152,7 @@ class Session:
         if self.worker is not None:
             return self.worker
         began = self.clock()
-        self.worker = WorkerProcess(_ParityInterpreter())
+        self.worker = WorkerProcess(ParityInterpreter())
         self.worker.send(
             {
                 "cmd": "start",
@@ -206,10 +206,11 @@ class Session:
         return Result(probe, trial, ending, message)
 
 
-class _ParityInterpreter(Interpreter):
+class ParityInterpreter(Interpreter):
     """Starts this package's worker in the place of run's."""
 
     def command(self, module: str, *arguments: str) -> list[str]:
+        """The command of the parity worker, whichever module is asked for."""
         return super().command("fabench.parity.worker", *arguments)
 
 

@@ -61,6 +61,10 @@ class Trial:
             parts.append(f"dO={self.gradient_order}")
         return " ".join(parts)
 
+    def __str__(self) -> str:
+        """The label: the id of a test."""
+        return self.label()
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` is the inverse."""
         return {

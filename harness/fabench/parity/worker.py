@@ -34,10 +34,12 @@ class Session:
         self.device = Device.from_json(command["device"])
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device.index)
-        loaded, _ = probe.load(command["backend_files"])
+        else:
+            torch.set_num_threads(1)  # the cases are small: threads cost more than they give on a busy machine
+        self.loaded, _ = probe.load(command["backend_files"])
         self.calls = 0
         self.probe_row = FIRST_ROW
-        subject = Subject(loaded[command["backend"]], self.device, self._watch)
+        subject = Subject(self.loaded[command["backend"]], self.device, self._watch)
         self.examiner = Examiner(subject, diagnose)
         self.undiagnosed = Examiner(subject)
 
@@ -68,6 +70,18 @@ class Session:
         trial = Trial.from_json(command["trial"])
         text = script(self.examiner.subject, trial, command["probe"], command["target"], command["named"])
         self.emit({"ev": "repro", "text": text})
+
+    def calibrate(self, command: dict[str, Any]) -> None:
+        """Judge several backends on one case; emits a `reading` for each and then `trial_done`."""
+        from fabench.case import Case
+        from fabench.parity.calibrate_case import measure
+
+        backends = [self.loaded[name] for name in command["backends"]]
+        case = Case.from_key(command["key"])
+        for reading in measure(case, backends, self.device, lambda i: self.board.enter(FIRST_ROW + i, 0)):
+            self.emit({"ev": "reading", "reading": reading})
+        self.board.leave()
+        self.emit({"ev": "trial_done"})
 
     def real(self, command: dict[str, Any]) -> None:
         """Judge the kernel on a file of real tensors; emits a `result` a probe, or `usage` for a bad file."""
