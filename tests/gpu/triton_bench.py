@@ -181,7 +181,8 @@ def main() -> int:
 
     flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8, device="cuda")
     gemm = gemm_tflops(flush)
-    rows, began = [], time.perf_counter()
+    rows: list[dict[str, Any]] = []
+    began = time.perf_counter()
     for problem in PROBLEMS:
         if time.perf_counter() - began > options.seconds:
             print(f"not timed for want of time: {problem}")
@@ -203,11 +204,11 @@ def main() -> int:
                      for name in ("triton", "flex", "sdpa-flash")}  # fmt: skip
             ratio = speed["triton"] / speed["flex"]
             ratios[direction].append(ratio)
-            chosen = "; ".join(v for k, v in row["configurations"].items() if direction in k)
+            labels = "; ".join(v for k, v in row["configurations"].items() if direction in k)
             print(
                 f"{direction:8} d{d:<3} N{N:<5} {'causal' if causal else 'full':6}",
                 *(f"{value:6.0f}" for value in speed.values()),
-                f"| {ratio:.2f} {speed['triton'] / gemm:.0%} {chosen}",
+                f"| {ratio:.2f} {speed['triton'] / gemm:.0%} {labels}",
             )
     for direction, values in ratios.items():
         if values:

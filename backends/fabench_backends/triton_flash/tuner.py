@@ -41,8 +41,8 @@ last: dict[Kernel, Config] = {}
 
 
 def configs(key: Key) -> tuple[Config, ...]:
-    """The declared configurations for the key's device; the interpreter takes those of the smallest family."""
-    arch = 86
+    """The declared configurations for the key's device; the interpreter takes those without the copy engine."""
+    arch = 80
     if key.device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(key.device)
         arch = 10 * major + minor
