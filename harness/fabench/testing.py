@@ -146,11 +146,11 @@ def _script(examiner: Any, backend: Backend, example: Result, smallest: Trial, n
     """Write the script, None where the kernel is no function of a file."""
     from fabench.parity.repro import script
 
-    function = getattr(backend, "function", None)
-    file = None if function is None else inspect.getsourcefile(inspect.unwrap(function))
+    function = inspect.unwrap(getattr(backend, "function", None))  # type: ignore[arg-type]  # None unwraps to None
     name = getattr(function, "__name__", "")
-    if file is None or not hasattr(inspect.getmodule(function), name):
+    if not inspect.isfunction(function) or not hasattr(inspect.getmodule(function), name):
         return None
+    file = inspect.getsourcefile(function)
     target = {"file": file, "function": name, "ending": example.ending}
     text = script(examiner.subject, smallest, example.probe, target, named)
     if text is None:

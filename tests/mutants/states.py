@@ -70,9 +70,7 @@ class WritesPastItsOutput(Kernel):
         after = out.data_ptr() + out.numel() * out.element_size()
         import ctypes
 
-        return ctypes.string_at(after, 8) == b"\xa5" * 8 if WritesPastItsOutput.armed else False
-
-    armed = False
+        return ctypes.string_at(after, 8) == b"\xa5" * 8
 
 
 class Racy(Kernel):

@@ -19,7 +19,7 @@ MOST_PAIRS = 1 << 20
 """Faults are dense: larger cases are matched after shrinking."""
 EXPLAINED = 0.98
 """Part of the wrong rows that a fault must explain."""
-MATCH_RHO = 4.0
+MATCH_RHO, FAULTY_RHO = 4.0, 1.25
 CORRELATED = 0.6
 SIZES = (0.4, 2.5)
 """A rounding fault's error may be this much smaller or larger than the kernel's."""
@@ -91,6 +91,8 @@ def _explains(
             tolerance = tolerance * grown + torch.where(tolerance > 0, unit, 8 * unit + 2.0**-18) * length
         rho = row_rho(got[name], theirs, tolerance)
         explained = rho[rows] <= MATCH_RHO
+        # A fault that hardly differs from the right answer explains nothing.
+        explained &= row_rho(theirs, right, tolerance)[rows] > FAULTY_RHO
         if float(explained.double().mean()) < EXPLAINED:
             return None
         whole &= bool((rho <= MATCH_RHO).double().mean() >= EXPLAINED)

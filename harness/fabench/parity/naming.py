@@ -9,7 +9,7 @@ from fabench.parity.trial import ProbeName, Result
 
 FEWEST_VOTES = 2
 """A second name needs this many failures that the first does not explain."""
-WEAK_WORDS = ("wrong in ", "times the right value", "throughout", "the constant")
+WEAK_WORDS = ("wrong in ", "times the right value", "throughout", "the constant", "NaN in ")
 """How an output looks: a name only where no fault gives one."""
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from fabench.parity.trial import Result, Trial
 
-FEWEST = 2
+FEWEST_BAD, FEWEST_GOOD = 2, 3
+"""Failing and passing trials it takes to speak of a pattern."""
 
 
 def attributes(trial: Trial) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def pattern(results: Sequence[Result]) -> str | None:
     bad_trials = {r.trial for r in results if r.bad}
     good = [attributes(t) for t in {r.trial for r in results if r.ending == "passed"} - bad_trials]
     failing = [attributes(t) for t in bad_trials]
-    if len(failing) < FEWEST or not good:
+    if len(failing) < FEWEST_BAD or len(good) < FEWEST_GOOD:
         return None
     for name in failing[0]:
         values = {f[name] for f in failing}

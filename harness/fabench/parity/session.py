@@ -70,9 +70,10 @@ class Session:
         fail_fast: bool = False,
     ) -> Left:
         """Run the trials in order; what the budget (compile time and worker starts apart) cuts off is returned."""
-        began, compiled = self.clock(), 0.0
+        began, compiled, starting = self.clock(), 0.0, self.start_s
         for i, trial in enumerate(trials):
-            if budget_s is not None and self.clock() - began - compiled - self.start_s > budget_s:
+            spent = self.clock() - began - compiled - (self.start_s - starting)
+            if budget_s is not None and spent > budget_s:
                 return Left(len(trials) - i, f"the budget of {budget_s:g} s is used up")
             if self.deaths >= MOST_DEATHS:
                 return Left(len(trials) - i, f"it crashed or hung {self.deaths} times")

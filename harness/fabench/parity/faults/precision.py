@@ -88,14 +88,21 @@ def _scaled_queries(rounded: Round):  # type: ignore[no-untyped-def]
 
 
 def _accumulated(rounded: Round, tile: int):  # type: ignore[no-untyped-def]
-    """The accumulator rounded after each tile."""
+    """An online softmax whose accumulator is rounded after each tile."""
 
     def output(self: Attention, P: torch.Tensor) -> torch.Tensor:
-        V = self.values
-        O = P.new_zeros(*P.shape[:-1], V.shape[-1])
-        for start in range(0, P.shape[-1], tile):
-            O = rounded(O + P[..., start : start + tile] @ V[..., start : start + tile, :])
-        return O
+        S, V = self.scores(), self.values
+        m = S.new_full((*S.shape[:-1], 1), -torch.inf)
+        l, acc = torch.zeros_like(m), S.new_zeros(*S.shape[:-1], V.shape[-1])
+        for start in range(0, S.shape[-1], tile):
+            part = S[..., start : start + tile]
+            top = torch.maximum(m, part.amax(-1, keepdim=True))
+            shift = torch.where(top == -torch.inf, 0.0, top)
+            E, factor = torch.exp(part - shift), torch.exp(m - shift)
+            l = l * factor + E.sum(-1, keepdim=True)
+            acc = rounded(acc * factor + E @ V[..., start : start + tile, :])
+            m = top
+        return acc / torch.where(l > 0, l, 1.0)
 
     return output
 

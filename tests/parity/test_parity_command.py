@@ -1,0 +1,179 @@
+"""`fabench parity` from the outside: exit codes, sentences, files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from fabench.cli import main
+from fabench.cli.parity import parse_budget
+from fabench.errors import UsageError
+
+GALLERY = str(Path(__file__).resolve().parents[1] / "mutants" / "gallery.py")
+GOOD = """
+import torch
+def attention(q, k, v):
+    print("a kernel may print")
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    if q.shape[1] != k.shape[1]: raise ValueError("heads")
+    S = q.double() @ k.double().mT * q.shape[-1] ** -0.5
+    return (torch.softmax(S, -1) @ v.double()).to(q.dtype)
+"""
+
+
+def parity(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["parity", *arguments, "--device", "cpu"])
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "good.py"
+    path.write_text(GOOD)
+    return f"{path}:attention"
+
+
+def test_a_right_kernel_passes_with_exit_code_0(good: str, tmp_path: Path) -> None:
+    junit, out = tmp_path / "out.xml", tmp_path / "out.json"
+    done = parity(good, "--where", "N<=65,inputs=normal", "--junit", str(junit), "--json", str(out))
+    assert done.exit_code == 0, done.output
+    assert "passed" in done.output
+    suite = ElementTree.parse(junit).getroot()[0]
+    assert int(suite.attrib["failures"]) == 0
+    assert int(suite.attrib["tests"]) == len(suite)
+    (report,) = json.loads(out.read_text())
+    assert report["passed"]
+    assert report["left_out"]["trials"] == 0
+
+
+def test_a_wrong_kernel_fails_with_its_name_its_place_and_a_script(tmp_path: Path) -> None:
+    junit = tmp_path / "out.xml"
+    done = parity(
+        f"{GALLERY}:NextKeyLeaked",
+        *("--where", "dtype=bf16,inputs=normal", "--repro", str(tmp_path / "repro"), "--junit", str(junit)),
+        *("--budget", "30s", "--explain"),
+    )
+    assert done.exit_code == 1, done.output
+    assert "lets one key past the diagonal through" in done.output
+    assert "smallest failing case: N=2 d=8 causal" in done.output
+    assert "worst row" in done.output
+    assert "tile 0 of 64" in done.output
+    assert "How it is judged" in done.output
+    scripts = list((tmp_path / "repro").glob("repro_*.py"))
+    assert len(scripts) == 1
+    assert scripts[0].with_suffix(".png").stat().st_size > 1000
+    shown = subprocess.run([sys.executable, str(scripts[0])], capture_output=True, check=False)
+    assert shown.returncode == 1
+    failure = ElementTree.parse(junit).getroot().find(".//failure")
+    assert failure is not None
+    assert "past the diagonal" in failure.attrib["message"]
+
+
+def test_options_choose_probes_dtypes_and_directions(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = parity(
+        f"{GALLERY}:DkWithoutScale",
+        *("--probe", "rho,mask", "--dtype", "fp16", "--where", "N<=33", "--forward-only", "--json", str(out)),
+    )
+    assert done.exit_code == 0, done.output
+    (report,) = json.loads(out.read_text())
+    assert {r["probe"] for r in report["results"]} == {"rho", "mask"}
+    assert {r["trial"]["key"]["dtype"] for r in report["results"]} == {"fp16"}
+
+
+def test_real_tensors_are_judged(good: str, tmp_path: Path) -> None:
+    path = tmp_path / "real.pt"
+    torch.save({n: torch.randn(1, 2, 40, 16, dtype=torch.float16) for n in "qkv"}, path)
+    done = parity(good, "--inputs", str(path))
+    assert done.exit_code == 0, done.output
+    assert "rho" in done.output
+    wrong = parity(f"{GALLERY}:NoScale", "--inputs", str(path))
+    assert wrong.exit_code == 1
+    assert "without the 1/sqrt(d) scale" in wrong.output
+
+
+def test_a_bad_file_of_tensors_is_exit_code_2(good: str, tmp_path: Path) -> None:
+    path = tmp_path / "real.pt"
+    path.write_bytes(b"rubbish")
+    done = parity(good, "--inputs", str(path))
+    assert done.exit_code == 2, done.output
+    assert "must be a file that torch.load can read" in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "sentence"),
+    [
+        (None, "nofile.py:attention", "got no such file"),
+        ("x = 1", "k.py:attention", "must be defined in"),
+        ("attention = 3", "k.py:attention", "must be a function"),
+        ("def attention(q k):", "k.py", "SyntaxError: invalid syntax"),
+        ("def f():\n    return 1 / 0\nf()", "k.py", "ZeroDivisionError: division by zero"),
+        ("import nothing_like_this", "k.py", "No module named 'nothing_like_this'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_exit_code_2(
+    source: str | None, target: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if source is not None:
+        (tmp_path / "k.py").write_text(source)
+    done = parity(target)
+    assert done.exit_code == 2, done.output
+    assert sentence in done.output
+    assert "fabench/" not in done.output.replace(str(tmp_path), "")
+
+
+def test_a_failing_import_shows_the_users_own_frames_only(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text("def helper():\n    return 1 / 0\n\n\nhelper()\n")
+    done = parity(str(path))
+    assert done.exit_code == 2
+    assert "line 2, in helper" in done.output
+    assert "importlib" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no-such-backend"], "must be a backend"),
+        (["naive", "--dtype", "bf61"], "did you mean 'bf16'?"),
+        (["naive", "--probe", "rhoo"], "did you mean 'rho'?"),
+        (["naive", "--budget", "soon"], "--budget must be a time such as 50s or 8m, got 'soon'"),
+        (["naive", "--where", "dtpye=bf16"], "unknown key 'dtpye'"),
+        (["naive", "--where", "N=5"], "got no case"),
+        (["sdpa-cudnn"], "cannot run here"),
+    ],
+)
+def test_usage_errors_are_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    done = parity(*arguments)
+    assert done.exit_code == 2, done.output
+    assert sentence in done.output
+
+
+def test_a_kernel_that_refuses_everything_is_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text('def attention(q, k, v):\n    raise ValueError("not today")\n')
+    done = parity(str(path), "--where", "N<=33")
+    assert done.exit_code == 2, done.output
+    assert "not today" in done.output
+    assert "no case ran" in done.output
+
+
+def test_a_file_that_cannot_be_written_is_found_before_the_work() -> None:
+    done = parity("naive", "--json", "/proc/nowhere/out.json")
+    assert done.exit_code == 2
+    assert "must be a file that can be written" in done.output
+
+
+def test_budgets_are_seconds_or_minutes() -> None:
+    assert [parse_budget(t) for t in ("50s", "8m", "90", None)] == [50.0, 480.0, 90.0, None]
+    for text in ("0s", "-1s", "1h", ""):
+        with pytest.raises(UsageError):
+            parse_budget(text)

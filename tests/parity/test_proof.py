@@ -1,0 +1,133 @@
+"""The harness's own proof: every mutant is killed by its probe and named, no right kernel is blamed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from fabench import inputs, reference, registry
+from fabench.case import Case
+from fabench.cli import main
+from fabench.function_backend import bare
+from fabench.parity.examiner import Examiner
+from fabench.parity.rule import judge
+from fabench.parity.shrink import shrink
+from fabench.parity.subject import Subject
+from fabench.parity.trial import PROBES, Trial
+from mutants.gallery import mutants
+from mutants.variants import VARIANTS
+from proof import CPU, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, examine
+
+GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
+SEEDS = 20
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_table_holds_every_mutant() -> None:
+    assert {k.mutant for k in KILLS} | set(IN_PROCESSES_OF_THEIR_OWN) == set(mutants())
+
+
+@pytest.mark.parametrize("kill", KILLS, ids=lambda k: k.mutant)
+def test_a_mutant_is_killed_by_its_probe_and_called_by_its_name(kill: Kill) -> None:
+    results = examine(mutants()[kill.mutant], kill.mutant, kill.trial)
+    assert any(r.probe == kill.probe and r.bad for r in results), [(r.probe, r.ending, r.message) for r in results]
+    assert kill.words in called(results)
+
+
+@pytest.mark.parametrize(
+    "name", ["NextKeyLeaked", "PadKeysCounted", "HeadMapTiled", "DkWithoutScale", "LseBase2", "CachedFirstResult"]
+)
+def test_a_failure_shrinks_to_a_small_case(name: str) -> None:
+    kill = next(k for k in KILLS if k.mutant == name)
+    examiner = Examiner(Subject(bare(mutants()[name], name), CPU))
+
+    def fails(trial: Trial) -> bool:
+        return any(r.probe == kill.probe and r.bad for r in examiner.run(trial))
+
+    smallest = shrink(kill.trial, kill.probe, fails, seconds=60)
+    assert fails(smallest)
+    assert max(smallest.case.Nq, smallest.case.Nk) <= 64
+    assert smallest.case.batch == 1
+
+
+BASE = Case(1, 4, 65, 65, 64, kv_heads=2, direction="backward")
+RIGHT_CASES: tuple[Case, ...] = (
+    dataclasses.replace(BASE, dtype="bf16", causal=True),
+    dataclasses.replace(BASE, dtype="fp16", inputs="std6"),
+    dataclasses.replace(BASE, dtype="fp32", inputs="outliers", causal=True),
+    dataclasses.replace(BASE, dtype="bf16", inputs="std6", causal=True, d=32, dv=32),
+    dataclasses.replace(BASE, dtype="fp16", Nk=97, causal=True, inputs="neglse"),
+    dataclasses.replace(BASE, dtype="bf16", Nq=97, Nk=33, inputs="repeated_k"),
+    dataclasses.replace(BASE, dtype="fp16", layout="bshd", inputs="sink"),
+    dataclasses.replace(BASE, dtype="fp32", inputs="constant_v", heads=2, kv_heads=2),
+)
+
+
+@cache
+def right_kernels() -> dict[str, Subject]:
+    """Variants of the tests' own kernel, and the shipped backends that run on a CPU."""
+    found = {name: bare(kernel, name) for name, kernel in VARIANTS.items()}
+    shipped = registry.shipped()
+    backends = {**found, **{n: shipped[n] for n in ("naive", "online", "sdpa-math", "sdpa-flash")}}
+    return {name: Subject(backend, CPU) for name, backend in backends.items()}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_right_kernel_fails_the_rule(seed: int) -> None:
+    """Tile sizes, reversed order, split-KV, sums of rounded P, exp2, deferred rescale, two passes, torch's own SDPA."""
+    for base in RIGHT_CASES:
+        case = dataclasses.replace(base, seed=seed)
+        tensors = inputs.make(case, "cpu")
+        expected = reference.compute(case, tensors)
+        for name, subject in right_kernels().items():
+            if subject.reasons(case):
+                continue
+            outputs = subject.call(case, inputs.rotate(tensors, 0), backward=True)
+            if subject.facts.returns_lse:
+                outputs |= {"LSE": subject.call(case, inputs.rotate(tensors, 0), lse=True)["LSE"]}
+            found = judge(case, expected, outputs, subject.facts.accuracy_for(case.dtype))
+            assert found.passed, f"{name} on {case.label()}: {found.message}"
+
+
+@pytest.mark.parametrize("name", [*VARIANTS, "naive", "online", "sdpa-math", "sdpa-flash"])
+def test_no_right_kernel_fails_a_probe(name: str) -> None:
+    subject = right_kernels()[name]
+    small = Case(2, 2, 65, 65, 32, direction="backward")
+    for case in (small, dataclasses.replace(small, Nq=97, Nk=97, causal=True, inputs="neglse")):
+        for result in Examiner(subject).run(Trial(case, PROBES)):
+            assert not result.bad, f"{result.probe} on {result.trial.label()}: {result.message}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", KILLS, ids=lambda k: k.mutant)
+def test_the_command_finds_every_mutant(kill: Kill, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["parity", f"{GALLERY}:{kill.mutant}", "--device", "cpu", "--json", str(out), "--repro", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1, done.output
+    report = json.loads(out.read_text())[0]
+    assert any(r["probe"] == kill.probe and r["ending"] in ("failed", "crashed") for r in report["results"])
+    first = report["findings"][0]
+    if kill.shrinks and first["smallest"] is not None:
+        assert max(first["smallest"]["key"]["Nq"], first["smallest"]["key"]["Nk"]) <= 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_command_passes_every_variant(name: str) -> None:
+    done = CliRunner().invoke(main, ["parity", f"{GALLERY}:{name}", "--device", "cpu"])
+    assert done.exit_code == 0, done.output

@@ -1,0 +1,94 @@
+"""The scripts of failures: standalone, and they fail when run."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabench.function_backend import bare
+from fabench.parity.repro import script
+from fabench.parity.subject import Subject
+from fabench.parity.trial import ProbeName, Trial
+from mutants.gallery import mutants
+from proof import CPU, FULL, KILLS
+
+GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
+SMALL = dataclasses.replace(FULL, batch=1, heads=2, kv_heads=1, Nq=33, Nk=33, d=16, dv=16)
+
+
+def text_of(mutant: str, probe: ProbeName, trial: Trial) -> str:
+    subject = Subject(bare(mutants()[mutant], mutant), CPU)
+    target = {"file": str(GALLERY), "function": mutant}
+    text = script(subject, trial, probe, target, f"{mutant} is wrong")
+    assert text is not None
+    return text
+
+
+def run(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "repro.py"
+    path.write_text(text)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "probe", "changes", "order"),
+    [
+        ("NextKeyLeaked", "mask", {"causal": True}, {}),
+        ("DkWithoutScale", "rho", {"dtype": "fp32", "window": (9, 4)}, {}),
+        ("LseBase2", "count", {"softcap": 5.0}, {}),
+        ("MaximumFromZero", "neglse", {"inputs": "neglse"}, {}),
+        ("StridesIgnored", "rho", {"layout": "bshd", "kv_heads": 2}, {}),
+        ("LastKeyDropped", "rho", {"inputs": "sink"}, {"order": "offset8"}),
+        ("GradientStridesIgnored", "rho", {}, {"gradient_order": "transposed"}),
+        ("FirstTileClamped", "rho", {"inputs": "neglse", "causal": True}, {"order": "odd_strides"}),
+    ],
+)
+def test_a_wrong_value_is_shown_by_a_script_with_a_seed(
+    mutant: str, probe: ProbeName, changes: dict[str, object], order: dict[str, object], tmp_path: Path
+) -> None:
+    trial = Trial(dataclasses.replace(SMALL, **changes), (probe,), **order)  # type: ignore[arg-type]
+    text = text_of(mutant, probe, trial)
+    assert "fabench" not in text.split('"""', 2)[2]
+    done = run(text, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: the kernel is wrong here" in done.stderr
+    assert "expected" in done.stdout
+    assert "got" in done.stdout
+
+
+def test_inputs_without_a_short_code_are_written_into_the_script(tmp_path: Path) -> None:
+    trial = Trial(dataclasses.replace(SMALL, inputs="near_overflow", direction="forward"), ("rho",))
+    text = text_of("NoScale", "rho", trial)
+    assert "zlib.decompress" in text
+    assert run(text, tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("mutant", "probe", "words"),
+    [
+        ("InputOverwritten", "mutate", "changed its input"),
+        ("CachedFirstResult", "stale", "remembers an earlier call"),
+        ("Racy", "repeat", "different answers"),
+        ("Empty", "poison", "never written"),
+        ("TailRead", "guard", "outside its inputs"),
+        ("NanLaundered", "nan", "does not reach"),
+        ("takes_any_heads", "refusal", "must be refused"),
+        ("returns_other_shape", "type", "wrong form"),
+    ],
+)
+def test_misbehaviour_has_scripts_of_its_own(mutant: str, probe: ProbeName, words: str, tmp_path: Path) -> None:
+    trial = Trial(dataclasses.replace(SMALL, kv_heads=2, direction="forward"), (probe,))
+    done = run(text_of(mutant, probe, trial), tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert words in done.stderr
+
+
+def test_a_right_kernel_has_no_script() -> None:
+    kill = next(k for k in KILLS if k.mutant == "LsePlusInf")
+    subject = Subject(bare(mutants()["LsePlusInf"], "LsePlusInf"), CPU)
+    target = {"file": str(GALLERY), "function": "LsePlusInf"}
+    assert script(subject, Trial(SMALL, (kill.probe,)), kill.probe, target, None) is None

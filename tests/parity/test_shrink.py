@@ -1,0 +1,74 @@
+"""Shrinking finds the smallest case that still fails, whatever it depends on."""
+
+from __future__ import annotations
+
+from fabench.case import Case
+from fabench.parity.shrink import shrink
+from fabench.parity.trial import Trial
+
+BIG = Trial(
+    Case(
+        3,
+        8,
+        257,
+        320,
+        128,
+        kv_heads=2,
+        dtype="bf16",
+        causal=True,
+        alignment="top_left",
+        window=(64, 0),
+        softcap=5.0,
+        scale=0.3,
+        layout="bshd",
+        inputs="outliers",
+        direction="backward",
+        seed=9,
+    ),
+    ("rho", "mask"),
+    "sliced",
+    "transposed",
+)
+
+
+def test_what_always_fails_shrinks_to_almost_nothing() -> None:
+    smallest = shrink(BIG, "rho", lambda t: True, most_tests=500)
+    assert smallest.probes == ("rho",)
+    assert (smallest.order, smallest.gradient_order) == ("plain", "plain")
+    case = smallest.case
+    assert case == Case(1, 1, 1, 1, 8, dtype="fp32")
+
+
+def test_what_matters_stays() -> None:
+    def fails(t: Trial) -> bool:
+        c = t.case
+        return c.Nk > 128 and c.causal and c.heads != c.kv_heads and c.dtype == "bf16" and t.order == "sliced"
+
+    smallest = shrink(BIG, "rho", fails, most_tests=500)
+    c = smallest.case
+    assert fails(smallest)
+    assert (c.Nq, c.Nk, c.d, c.batch, c.heads, c.kv_heads) == (129, 129, 8, 1, 2, 1)
+    assert c.window is None
+    assert c.inputs == "normal"
+    assert c.direction == "forward"
+
+
+def test_a_failure_that_needs_everything_is_given_back() -> None:
+    smallest = shrink(BIG, "mask", lambda t: False)
+    assert smallest.case == BIG.case
+    assert smallest.probes == ("mask",)
+
+
+def test_it_stops_at_its_limits() -> None:
+    asked: list[Trial] = []
+
+    def fails(t: Trial) -> bool:
+        asked.append(t)
+        return True
+
+    shrink(BIG, "rho", fails, most_tests=5)
+    assert len(asked) <= 5
+    now = iter(range(100))
+    asked.clear()
+    shrink(BIG, "rho", fails, seconds=3, clock=lambda: float(next(now)))
+    assert len(asked) <= 4

@@ -1,0 +1,129 @@
+"""The harness's own proof as a table: which probe kills each mutant, and what it must be called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fabench.case import Case
+from fabench.device import Device
+from fabench.function_backend import bare
+from fabench.parity.diagnose import diagnose
+from fabench.parity.examiner import Examiner
+from fabench.parity.naming import names
+from fabench.parity.subject import Subject
+from fabench.parity.trial import ProbeName, Result, Trial
+
+CPU = Device("cpu", "test")
+PLAIN = Case(2, 4, 129, 129, 64, kv_heads=2, causal=True, direction="backward")
+FULL = dataclasses.replace(PLAIN, causal=False)
+WIDE = Case(1, 4, 97, 193, 64, kv_heads=2, causal=True, direction="backward")
+TALL = Case(1, 2, 80, 40, 32, causal=True, direction="backward")
+WINDOW = Case(2, 2, 129, 129, 64, window=(20, 9), direction="backward")
+LONG = Case(1, 2, 257, 257, 64, direction="backward")
+NEGLSE = Case(1, 2, 97, 97, 64, inputs="neglse", direction="backward")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One mutant, the probe that must see it, and words its name must hold (none: it has no name)."""
+
+    mutant: str
+    probe: ProbeName
+    words: str
+    case: Case = PLAIN
+    more: tuple[tuple[str, Any], ...] = ()
+    """Fields of Trial."""
+    shrinks: bool = True
+    """To N <= 64."""
+
+    @property
+    def trial(self) -> Trial:
+        """What it is tried on: the numeric rule goes first, as in a battery."""
+        probes: tuple[ProbeName, ...] = (self.probe,) if self.probe in ("rho", "neglse") else ("rho", self.probe)
+        return Trial(self.case, probes, **dict(self.more))
+
+
+KILLS: tuple[Kill, ...] = (
+    Kill("DiagonalExcluded", "mask", "leaves out the diagonal"),
+    Kill("NextKeyLeaked", "mask", "lets one key past the diagonal through"),
+    Kill("TopLeft", "mask", "aligned top-left instead of bottom-right", WIDE),
+    Kill("WindowOneWider", "mask", "one key wider on the left", WINDOW),
+    Kill("WindowOneNarrower", "mask", "one key narrower on the right", WINDOW),
+    Kill("MaskIgnored", "mask", "ignores its mask"),
+    Kill("TilesOnly", "mask", "only by whole tiles", shrinks=True),
+    Kill("LastKeyDropped", "mask", "drops the last key", FULL),
+    Kill("TileSkippedInLateRows", "mask", "skips key tile 1 of 32", LONG, shrinks=False),
+    Kill("PadKeysCounted", "count", "counts the 31 keys of padding to a multiple of 32", FULL),
+    Kill("TailRead", "guard", "outside its tensors", FULL),
+    Kill("FirstTileClamped", "neglse", "maximum starts at 0", dataclasses.replace(NEGLSE, causal=True)),
+    Kill("FiniteSentinel", "mask", "where it should write -inf", TALL),
+    Kill("NoRescale", "rho", "rescales neither O nor l", FULL),
+    Kill("NoRescaleOfO", "rho", "does not rescale O", FULL),
+    Kill("NoScale", "rho", "without the 1/sqrt(d) scale"),
+    Kill("ScaleFivePercent", "rho", "1.05 times the scale"),
+    Kill("Base2Softmax", "rho", "not multiplied by log2 e"),
+    Kill("ScaleRoundedInQ", "rho", "scale folded into q", dataclasses.replace(FULL, d=80, inputs="std6")),
+    Kill("SoftcapForgotten", "rho", "without the softcap", dataclasses.replace(FULL, softcap=5.0, inputs="std3")),
+    Kill("Fp8Weights", "rho", "fp8 e4m3"),
+    Kill("Fp16Accumulator", "rho", "fp16", dataclasses.replace(FULL, dtype="fp32")),
+    Kill("Bf16Accumulator", "rho", "accumulated in bf16", dataclasses.replace(LONG, dtype="fp16")),
+    Kill("LowPrecisionScores", "rho", "rounded to bf16", dataclasses.replace(FULL, inputs="std3")),
+    Kill("Tf32", "rho", "tf32", dataclasses.replace(FULL, dtype="fp32")),
+    Kill("MaximumFromZero", "neglse", "maximum starts at 0", NEGLSE),
+    Kill("NotDivided", "rho", "not divided by l", FULL),
+    Kill("HeadMapTiled", "addr", "kv head = h % kv_heads"),
+    Kill("HeadZeroForAll", "addr", "kv head 0 for all heads"),
+    Kill("BatchStrideZero", "addr", "batch entry 0 for all"),
+    Kill("DimsBeyond64Ignored", "rho", "only the first 64 of 128", dataclasses.replace(PLAIN, d=128)),
+    Kill("RowsShifted", "addr", "rows shifted by 1"),
+    Kill("LastRowsStale", "poison", "never wrote", FULL),
+    Kill("FragmentTenPercent", "rho", "1.1 times the right value"),
+    Kill("OnePercentOfElements", "rho", "scattered elements", FULL),
+    Kill("StridesIgnored", "addr", "", dataclasses.replace(FULL, layout="bshd")),
+    Kill("NextKeysValue", "addr", "next key's weight", FULL),
+    Kill("LseBase2", "count", "in base 2", FULL),
+    Kill("LsePlusInf", "count", "+inf for", TALL),
+    Kill("LseNegated", "rho", "negated", FULL),
+    Kill("GradientStridesIgnored", "rho", "dO as if it were contiguous", FULL, (("gradient_order", "transposed"),)),
+    Kill("DeltaOmitted", "rho", "without delta", FULL),
+    Kill("BackwardUnmasked", "mask", "backward without the mask"),
+    Kill("DkWithoutScale", "rho", "dK without the scale", FULL),
+    Kill("DqTwice", "rho", "dQ accumulated twice", FULL),
+    Kill("LastHeadOfGroup", "rho", "only the last query head", FULL),
+    Kill("BackwardTailUnmasked", "neglse", "", NEGLSE),
+    Kill("SoftcapSlopeForgotten", "rho", "derivative of the softcap", dataclasses.replace(FULL, softcap=2.0)),
+    Kill("InputOverwritten", "mutate", "writes into its inputs", FULL),
+    Kill("WritesPastItsOutput", "guard", "outside its tensors", FULL),
+    Kill("Empty", "poison", "never wrote", FULL),
+    Kill("WorkspaceNotZeroed", "poison", "never wrote", FULL),
+    Kill("CachedFirstResult", "stale", "remembers an earlier call", FULL),
+    Kill("Racy", "repeat", "equal calls give different answers", FULL),
+    Kill("NanLaundered", "nan", "NaN is lost", FULL),
+    Kill("Zeros", "rho", "0 throughout", FULL),
+    Kill("Constant", "rho", "constant 0.75", FULL),
+    Kill("takes_any_heads", "refusal", "calls that have no answer", dataclasses.replace(FULL, heads=2)),
+    Kill("returns_none", "type", "got None", FULL),
+    Kill("returns_a_triple", "type", "got a tuple of 3", FULL),
+    Kill("returns_other_shape", "type", "must have shape", FULL),
+    Kill("returns_other_dtype", "type", "must have dtype", FULL),
+    Kill("returns_its_input", "type", "view of the input q", FULL),
+    Kill("returns_a_subclass", "type", "plain torch.Tensor", dataclasses.replace(FULL, heads=2)),
+    Kill("exits", "rho", "sys.exit", FULL),
+    Kill("raises_late", "rho", "the launch failed", dataclasses.replace(FULL, heads=2)),
+)
+IN_PROCESSES_OF_THEIR_OWN = ("aborts_in_fp32", "hangs_at_97")
+"""Mutants that only a worker survives."""
+
+
+def examine(kernel: Any, name: str, trial: Trial) -> list[Result]:
+    """The results of one trial in this process, diagnosed."""
+    return list(Examiner(Subject(bare(kernel, name), CPU), diagnose).run(trial))
+
+
+def called(results: Sequence[Result]) -> str:
+    """What the results together call the bug: names, else the messages."""
+    found = names(results)
+    return "; ".join(n.sentence for n in found) if found else "; ".join(r.message for r in results if r.bad)
