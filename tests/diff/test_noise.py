@@ -295,4 +295,4 @@ def test_calibrate_is_a_command(tmp_path):
     assert "2 sessions on 1 card(s)" in done.output
     refused = CliRunner().invoke(main, ["calibrate", *files])
     assert refused.exit_code == 2
-    assert "what to calibrate must be said" in refused.output
+    assert "which only --noise takes" in refused.output
