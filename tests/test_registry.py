@@ -167,3 +167,14 @@ def test_entry_points_are_backends_and_a_broken_one_stays_in_the_table(monkeypat
     reason = found["broken"].unavailable(CPU)
     assert reason is not None
     assert "cannot load entry_kernels_gone:kernel: ModuleNotFoundError" in reason
+
+
+def test_every_shipped_suite_names_backends_that_are_there() -> None:
+    from fabench import suite
+
+    names = registry.shipped()
+
+    for path in suite.shipped().values():
+        loaded = suite.load(str(path))
+        assert registry.select(loaded.backends, names), path.name
+        assert loaded.baseline is None or loaded.baseline in names, path.name
