@@ -121,7 +121,7 @@ def reference(q, k, v, causal, window, alignment, softcap, scale, dO, dLSE):
     S = S.masked_fill(~seen, -math.inf)
     empty = ~seen.any(1)
     LSE = torch.logsumexp(S, -1)
-    P = torch.exp(S - LSE.masked_fill(LSE == -math.inf, 0)[..., None])
+    P = torch.exp(S - LSE.masked_fill(-math.inf == LSE, 0)[..., None])
     O = P @ v.repeat_interleave(group, 1)
     loss = (O * dO.double()).sum()
     if dLSE is not None:
@@ -231,7 +231,8 @@ def check(cases: list[tuple], deterministic: bool, v1: bool = False) -> list[dic
         if not row["ok"]:
             print("WRONG", row["case"], " ".join(f"{e:.2e}" for e in errors), row.get("problem", ""), flush=True)
     worst = [max(r["errors"][i] for r in rows if r["ok"]) for i in range(5)] if any(r["ok"] for r in rows) else []
-    print(f"{sum(r['ok'] for r in rows)} of {len(rows)} right; worst O LSE dQ dK dV", " ".join(f"{w:.1e}" for w in worst))
+    right = sum(row["ok"] for row in rows)
+    print(f"{right} of {len(rows)} right; worst O LSE dQ dK dV", " ".join(f"{w:.1e}" for w in worst))
     return rows
 
 
@@ -305,20 +306,21 @@ def timed(names: list[str], direction: str, args) -> dict[str, dict[str, float]]
                     t.requires_grad_(direction == "bwd")
                 launches, want = {}, direction[0]
                 for name in names:
-                    if VARIANTS.get(name, Variant()).d not in (0, d) or (name not in ("fa2", "base", "v1") and name[0] != want):
+                    of_direction = name in ("fa2", "base", "v1") or name[0] == want
+                    if VARIANTS.get(name, Variant()).d not in (0, d) or not of_direction:
                         continue
                     if name == "v1" and batch * heads < 128:
                         continue
                     if name == "fa2":
-                        call = lambda: sdpa_flash(q, k, v, causal)  # noqa: E731
+                        call = lambda: sdpa_flash(q, k, v, causal)
                     elif name == "v1":
-                        call = lambda: v1_ops.attention(q, k, v, causal)  # noqa: E731
+                        call = lambda: v1_ops.attention(q, k, v, causal)
                     else:
-                        call = lambda name=name: select(name, lambda: v2_ops.attention(q, k, v, causal))  # noqa: E731
+                        call = lambda name=name: select(name, lambda: v2_ops.attention(q, k, v, causal))
                     if direction == "bwd":
                         O = call()
-                        inner = lambda O=O: torch.autograd.grad(O, (q, k, v), dO, retain_graph=True)  # noqa: E731
-                        call = lambda name=name, inner=inner: select(name, inner)  # noqa: E731
+                        inner = lambda O=O: torch.autograd.grad(O, (q, k, v), dO, retain_graph=True)
+                        call = lambda name=name, inner=inner: select(name, inner)
                     launches[name] = call
                 seconds = clock.compare(launches, args.windows)
                 flops = 4 * batch * heads * N * N * d * (0.5 if causal else 1) * (2.5 if direction == "bwd" else 1)
@@ -382,7 +384,11 @@ def main() -> None:
         q, k, v, dO = (torch.randn(batch, heads, int(N), int(d), device=DEVICE).to(BF16) for _ in range(4))
         q.requires_grad_()
         for _ in range(2):
-            O = sdpa_flash(q, k, v, causal == "1") if name == "fa2" else select(name, lambda: v2_ops.attention(q, k, v, causal == "1"))
+            O = (
+                sdpa_flash(q, k, v, causal == "1")
+                if name == "fa2"
+                else select(name, lambda: v2_ops.attention(q, k, v, causal == "1"))
+            )
             select(name, lambda O=O: torch.autograd.grad(O, q, dO))
         torch.cuda.synchronize()
         return

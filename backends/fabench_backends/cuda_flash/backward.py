@@ -1,4 +1,4 @@
-"""The backward of both versions: delta, the version's main kernel, dQ rounded. They differ in that kernel and its grid."""
+"""The backward of both versions: delta, the version's main kernel, dQ rounded. Only that kernel and its grid differ."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def backward(
         sums = torch.empty(batch, heads, Nq, d, dtype=torch.float32, device=q.device)
         turn = None
         if deterministic:
-            tiles = ceil_div(Nq, main.config.tile.block_q)
-            turn = torch.zeros(batch, heads, tiles, main.config.tile.warps, dtype=torch.int32, device=q.device)
+            tile: Any = main.config.tile
+            tiles = ceil_div(Nq, tile.block_q)
+            turn = torch.zeros(batch, heads, tiles, tile.warps, dtype=torch.int32, device=q.device)
         if dLSE is not None:
             dLSE = dLSE.to(torch.float32).contiguous()
         _prepare(O, dO, LSE, dLSE, rows, sums)
@@ -49,9 +50,7 @@ def backward(
                 delta=rows[1].data_ptr(), dq=sums.data_ptr(), dk=dK.data_ptr(), dv=dV.data_ptr(),
                 turn=None if turn is None else turn.data_ptr(), **strides(q=q, k=k, v=v, dO=dO),
                 batch=batch, heads=heads, group=heads // kv_heads, Nq=Nq, Nk=Nk, Nq_padded=padded, d_qk=d, d_v=dv,
-                low=low, high=high,
-                section=section(batch * kv_heads, heads // kv_heads * Nq * (6 * d + 2 * dv)),
-                scale=scale, softcap=softcap,
+                low=low, high=high, scale=scale, softcap=softcap,
             ),
         )  # fmt: skip
         finish = helper("flash_bwd_finish", q)
@@ -68,16 +67,7 @@ def grid(config: Config, kv_heads: int, Nk: int) -> tuple[int, int, int]:
     tile: Any = config.tile
     if config.kernel.startswith("flash_v1"):
         return kv_heads, 1, 1
-    return kv_heads * ceil_div(Nk, tile.block_kv), 1, 1
-
-
-L2_SHARE = 24 << 20
-"""Bytes of heads that are worked on together (schedule.cuh): about half of an H200's L2."""
-
-
-def section(heads: int, bytes_a_head: int) -> int:
-    """How many heads' tiles are launched together, so that what their CTAs share stays in the L2."""
-    return max(1, min(heads, L2_SHARE // max(bytes_a_head, 1)))
+    return kv_heads, ceil_div(Nk, tile.block_kv), 1
 
 
 def _prepare(O: Tensor, dO: Tensor, LSE: Tensor, dLSE: Tensor | None, rows: Tensor, sums: Tensor) -> None:

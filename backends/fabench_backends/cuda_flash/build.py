@@ -25,7 +25,7 @@ from fabench_backends.cuda_flash.configs import Config, smem_limit
 
 FOLDER = Path(__file__).parent
 _ONE_AT_A_TIME = threading.Lock()
-"""Neither the first import of cuda.core nor NVRTC's log (13.0 mixes up those of concurrent compilations) suits threads."""
+"""Neither the first import of cuda.core nor NVRTC's log (13.0 mixes up concurrent ones) suits threads."""
 
 
 class KernelError(FabenchError):
@@ -83,7 +83,8 @@ def nvrtc_version() -> str:
 
         status, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # the bindings raise what the loader raises
-        raise KernelError(f"NVRTC must be installed to compile CUDA kernels: {error}; pip install 'fabench[gpu]'") from error
+        hint = "pip install 'fabench[gpu]'"
+        raise KernelError(f"NVRTC must be installed to compile CUDA kernels: {error}; {hint}") from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise KernelError(f"NVRTC must be installed to compile CUDA kernels, asking its version gave {status.name}")
     return f"{major}.{minor}"

@@ -1,8 +1,8 @@
-// FlashAttention backward (Dao et al. 2022, arXiv 2205.14135, Algorithm 4):  dQ, dK, dV from Q, K, V, dO, LSE and delta.
+// FlashAttention backward (Dao et al. 2022, arXiv 2205.14135, Algorithm 4):  dQ, dK, dV from Q, K, V, dO, LSE, delta.
 //
-// The loops are the paper's: one CTA a head, the outer loop over blocks of K and V with dK and dV on chip, the inner one
-// over blocks of Q; dQ goes to global memory at every inner step. No other CTA touches the head, so the sums have one
-// order. With grouped queries a CTA takes one kv head and all heads that share it. The inner step is v2's
+// The loops are the paper's: one CTA a head, the outer loop over blocks of K and V with dK and dV on chip, the inner
+// one over blocks of Q; dQ goes to global memory at every inner step. No other CTA touches the head, so the sums have
+// one order. With grouped queries a CTA takes one kv head and all heads that share it. The inner step is v2's
 // (backward_tile.cuh), so that the two differ only in who owns what.
 #include "backward_tile.cuh"
 

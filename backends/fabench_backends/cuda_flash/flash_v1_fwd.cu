@@ -3,7 +3,7 @@
 // The loops are the paper's: the outer one over blocks of K and V, the inner one over blocks of Q. So K and V are read
 // once, but O, m and l of every query go to global memory and back once for every block of keys, O divided by l each
 // time; and one CTA computes a whole head, so batch * heads CTAs are all there are. flash_v2_fwd.cu undoes all three.
-// Two liberties: P = exp(S - m_new) at once instead of exp(S - m_block) exp(m_block - m_new); and warps split the queries.
+// Two liberties: P = exp(S - m_new) at once, not exp(S - m_block) exp(m_block - m_new); and warps split the queries.
 //
 // Set by -D: HEAD_DIM, IS_BF16, MASK (0 only the end of the keys, 1 any band), WARPS, BLOCK_KV.
 #include "band.cuh"
@@ -63,12 +63,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_v1_fwd(const __gr
     const TileCopy<D, BLOCK_KV, THREADS> kv_copy(threadIdx.x);
     const TileCopy<D, BLOCK_Q, THREADS> q_copy(threadIdx.x);
     const Blocks<D, ACROSS> K_smem(smem_base + K_SMEM, 0, 0, lane_id);
-    const Blocks<D, DOWN> V_smem(smem_base + V_SMEM, 0, 0, lane_id), Q_smem(smem_base + Q_SMEM, warp_id * 16, 0, lane_id);
+    const Blocks<D, DOWN> V_smem(smem_base + V_SMEM, 0, 0, lane_id);
+    const Blocks<D, DOWN> Q_smem(smem_base + Q_SMEM, warp_id * 16, 0, lane_id);
     for (int kv_tile = 0; kv_tile < kv_tiles; kv_tile++) {
         const int key0 = kv_tile * BLOCK_KV, key_end = min(key0 + BLOCK_KV, p.Nk);
         // Blocks of queries that see any of these keys.
         const int query_end = MASK ? band.end_query(key_end - 1) : p.Nq;
-        const int first_tile = (MASK ? band.first_query(key0) : 0) / BLOCK_Q, end_tile = (query_end + BLOCK_Q - 1) / BLOCK_Q;
+        const int first_tile = (MASK ? band.first_query(key0) : 0) / BLOCK_Q;
+        const int end_tile = (query_end + BLOCK_Q - 1) / BLOCK_Q;
         if (first_tile >= end_tile) continue;
         auto load_Q = [&](int tile, u32 stage) {
             q_copy.load(smem_base + Q_SMEM + stage, Q + tile * BLOCK_Q * p.q_row, p.q_row, p.Nq - tile * BLOCK_Q, p.d);
@@ -119,7 +121,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_v1_fwd(const __gr
             for (int half = 0; half < 2; half++) {
                 float largest = m[half], sum = 0.f;
 #pragma unroll
-                for (int n = 0; n < BLOCK_KV / 8; n++) largest = fmaxf(largest, fmaxf(S[0][n][half * 2], S[0][n][half * 2 + 1]));
+                for (int n = 0; n < BLOCK_KV / 8; n++)
+                    largest = fmaxf(largest, fmaxf(S[0][n][half * 2], S[0][n][half * 2 + 1]));
                 largest = quad_max(largest);
 #pragma unroll
                 for (int n = 0; n < BLOCK_KV / 8; n++)

@@ -18,7 +18,7 @@ struct ForwardParams {
     int batch, heads, group;  // group = heads / kv_heads
     int Nq, Nk, d, dv;
     int low, high;
-    int splits, section;
+    int splits;
     float scale, softcap;
 };
 
@@ -27,19 +27,19 @@ struct BackwardParams {
     const u16* k;        // [batch, kv_heads, Nk, d]
     const u16* v;        // [batch, kv_heads, Nk, dv]
     const u16* dO;       // [batch, heads, Nq, dv]
-    const float* lse2;   // [batch, heads, Nq_padded], log2 e times the LSE, +inf where a row sees no key or does not exist
-    const float* delta;  // [batch, heads, Nq_padded], rowsum(O * dO) - dLSE, 0 where a row does not exist
+    const float* lse2;   // [batch, heads, Nq_padded], log2 e times the LSE; +inf where a row sees no key or is padding
+    const float* delta;  // [batch, heads, Nq_padded], rowsum(O * dO) - dLSE; 0 where a row is padding
     float* dq;           // [batch, heads, Nq, d], sums; still to be scaled
     u16* dk;             // [batch, kv_heads, Nk, d], contiguous
     u16* dv;             // [batch, kv_heads, Nk, dv], contiguous
-    int* turn;           // [batch, heads, tiles of queries], zeros; null unless deterministic
+    int* turn;           // [batch, heads, tiles of queries, warps], zeros; null unless deterministic
     i64 q_batch, q_head, q_row;
     i64 k_batch, k_head, k_row;
     i64 v_batch, v_head, v_row;
     i64 dO_batch, dO_head, dO_row;
     int batch, heads, group;  // group = heads / kv_heads
     int Nq, Nk, Nq_padded, d_qk, d_v;
-    int low, high, section;
+    int low, high;
     float scale, softcap;
 };
 

@@ -13,7 +13,7 @@ class ForwardParams(ctypes.Structure):
     _fields_: ClassVar[list[tuple[str, Any]]] = [
         *((name, c_void_p) for name in ("q", "k", "v", "o", "lse", "o_partial", "lse_partial")),
         *((f"{t}_{axis}", c_int64) for t in "qkvo" for axis in ("batch", "head", "row")),
-        *((name, c_int32) for name in ("batch", "heads", "group", "Nq", "Nk", "d", "dv", "low", "high", "splits", "section")),
+        *((name, c_int32) for name in ("batch", "heads", "group", "Nq", "Nk", "d", "dv", "low", "high", "splits")),
         ("scale", c_float),
         ("softcap", c_float),
     ]
@@ -25,7 +25,8 @@ class BackwardParams(ctypes.Structure):
     _fields_: ClassVar[list[tuple[str, Any]]] = [
         *((name, c_void_p) for name in ("q", "k", "v", "dO", "lse2", "delta", "dq", "dk", "dv", "turn")),
         *((f"{t}_{axis}", c_int64) for t in ("q", "k", "v", "dO") for axis in ("batch", "head", "row")),
-        *((name, c_int32) for name in ("batch", "heads", "group", "Nq", "Nk", "Nq_padded", "d_qk", "d_v", "low", "high", "section")),
+        *((name, c_int32) for name in ("batch", "heads", "group", "Nq", "Nk", "Nq_padded")),
+        *((name, c_int32) for name in ("d_qk", "d_v", "low", "high")),
         ("scale", c_float),
         ("softcap", c_float),
     ]

@@ -6,8 +6,11 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
 
-#ifndef IS_BF16
-#define IS_BF16 1
+// IS_BF16 says which 16-bit numbers: bfloat16, or IEEE half precision.
+#if IS_BF16
+#define ELEMENT "bf16"
+#else
+#define ELEMENT "f16"
 #endif
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
@@ -31,20 +34,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
 
 // D[16, 8] += A[16, 16] @ B[16, 8], fp32 accumulation.
 __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if IS_BF16
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." ELEMENT "." ELEMENT ".f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#endif
 }
 
 // 16 bytes from global to shared memory, asynchronously; with `valid` false the 16 bytes become zero.
 __device__ __forceinline__ void cp_async_16(u32 smem, const void* global, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(smem), "l"(global), "r"(valid ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(smem), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> __device__ __forceinline__ void cp_async_wait() {
@@ -82,15 +81,15 @@ __device__ __forceinline__ float to_float(u16 bits) {
 __device__ __forceinline__ float low_half(u32 bits) { return to_float(static_cast<u16>(bits)); }
 __device__ __forceinline__ float high_half(u32 bits) { return to_float(static_cast<u16>(bits >> 16)); }
 
-// The thread's and the CTA's index, read anew at each call: what is computed from them inside a loop, or after it, need not
-// stay in registers through it.
-__device__ __forceinline__ int read_thread_id() {
-    int thread;
+// The thread's and the CTA's index, read anew at each call: what is computed from them inside a loop, or after it, need
+// not stay in registers through it.
+__device__ __forceinline__ u32 read_thread_id() {
+    u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
 }
-__device__ __forceinline__ int read_block_id() {
-    int block;
+__device__ __forceinline__ u32 read_block_id() {
+    u32 block;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return block;
 }
@@ -101,7 +100,8 @@ __device__ __forceinline__ int uniform(int x) { return __reduce_max_sync(~0u, x)
 // condition ? x : y, without a branch.
 __device__ __forceinline__ float select(bool condition, float x, float y) {
     float z;
-    asm("{.reg .pred p; setp.ne.b32 p, %3, 0; selp.f32 %0, %1, %2, p;}" : "=f"(z) : "f"(x), "f"(y), "r"(int(condition)));
+    asm("{.reg .pred p; setp.ne.b32 p, %3, 0; selp.f32 %0, %1, %2, p;}"
+        : "=f"(z) : "f"(x), "f"(y), "r"(int(condition)));
     return z;
 }
 
@@ -115,14 +115,15 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// If `valid`, adds x to four neighbouring floats in global memory (16-byte aligned), in no particular order. Predicated, not
-// branched around, so that the warp stays together.
+// If `valid`, adds x to four neighbouring floats in global memory (16-byte aligned), in no given order. Predicated,
+// not branched around, so that the warp stays together.
 __device__ __forceinline__ void red_add(float* global, float4 x, bool valid) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p red.global.add.v4.f32 [%0], {%1, %2, %3, %4};}"
                  :: "l"(global), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(int(valid)) : "memory");
 #else
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p red.global.add.f32 [%0], %1; @p red.global.add.f32 [%0+4], %2; "
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; "
+                 "@p red.global.add.f32 [%0], %1; @p red.global.add.f32 [%0+4], %2; "
                  "@p red.global.add.f32 [%0+8], %3; @p red.global.add.f32 [%0+12], %4;}"
                  :: "l"(global), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(int(valid)) : "memory");
 #endif

@@ -5,7 +5,8 @@
 
 // S [queries, keys] of a warp, first row query0 and first column key0: S = value where the query does not see the key.
 template <int M, int N>
-__device__ __forceinline__ void hide_keys(float (&S)[M][N][4], const Band& band, int query0, int key0, int lane_id, float value) {
+__device__ __forceinline__ void hide_keys(float (&S)[M][N][4], const Band& band, int query0, int key0, int lane_id,
+                                          float value) {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -24,7 +25,8 @@ __device__ __forceinline__ void hide_keys(float (&S)[M][N][4], const Band& band,
 
 // The same for S^T [keys, queries], first row key0 and first column query0.
 template <int M, int N>
-__device__ __forceinline__ void hide_queries(float (&S)[M][N][4], const Band& band, int key0, int query0, int lane_id, float value) {
+__device__ __forceinline__ void hide_queries(float (&S)[M][N][4], const Band& band, int key0, int query0, int lane_id,
+                                             float value) {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -41,8 +43,18 @@ __device__ __forceinline__ void hide_queries(float (&S)[M][N][4], const Band& ba
         }
 }
 
-// The scale of scores in the backward, in log2 units, and the score of a key that is not seen: an infinity that the scale
-// turns into -inf. A zero scale becomes one so small that it changes no finite score.
+// S = tanh(S scale / softcap): the capped score in units of the softcap. Before the mask.
+template <int M, int N> __device__ __forceinline__ void cap(float (&S)[M][N][4], float scale_over_softcap) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) S[m][n][e] = tanhf(S[m][n][e] * scale_over_softcap);
+}
+
+// The scale of scores in the backward, in log2 units, and the score of a key that is not seen: an infinity that the
+// scale turns into -inf. A zero scale becomes one so small that it changes no finite score.
 struct BackwardScale {
     float log2, hidden, over_softcap;
     __device__ __forceinline__ BackwardScale(float scale, float softcap) {
@@ -50,15 +62,16 @@ struct BackwardScale {
         over_softcap = softcap > 0.f ? scale / softcap : 0.f;
         log2 = (softcap > 0.f ? softcap : scale) * log2_e;
         if (log2 == 0.f) log2 = 1e-38f;
-        hidden = scale < 0.f ? infinity() : -infinity();
+        hidden = log2 < 0.f ? infinity() : -infinity();
     }
 };
 
-// Of S^T and dP^T [keys, queries]:  S := P = exp(scale S - LSE),  dP := dS = P (dP - delta), with the softcap's slope in dS.
-// lse2 and delta point at the thread's first two columns. A query that sees nothing has lse2 = +inf, so P = 0.
+// Of S^T (capped, if so) and dP^T [keys, queries]:  S := P = exp(scale S - LSE),  dP := dS = P (dP - delta), times the
+// softcap's slope. lse2 and delta point at the thread's first two columns. A query that sees nothing has lse2 = +inf,
+// so P = 0.
 template <bool SOFTCAP, int M, int N>
-__device__ __forceinline__ void differentiate(float (&S)[M][N][4], float (&dP)[M][N][4], const float2* lse2, const float2* delta,
-                                              const BackwardScale& scale) {
+__device__ __forceinline__ void differentiate(float (&S)[M][N][4], float (&dP)[M][N][4], const float2* lse2,
+                                              const float2* delta, const BackwardScale& scale) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float2 row_lse2 = lse2[n * 4], row_delta = delta[n * 4];
@@ -66,11 +79,8 @@ __device__ __forceinline__ void differentiate(float (&S)[M][N][4], float (&dP)[M
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                float slope = 1.f;
-                if constexpr (SOFTCAP) {
-                    S[m][n][e] = tanhf(S[m][n][e] * scale.over_softcap);
-                    slope = 1.f - S[m][n][e] * S[m][n][e];
-                }
+                // Of a hidden score, -inf, the slope would be -inf.
+                const float slope = SOFTCAP ? fmaxf(fmaf(-S[m][n][e], S[m][n][e], 1.f), 0.f) : 1.f;
                 S[m][n][e] = exp2_approx(fmaf(S[m][n][e], scale.log2, e % 2 ? -row_lse2.y : -row_lse2.x));
                 dP[m][n][e] = S[m][n][e] * (dP[m][n][e] - (e % 2 ? row_delta.y : row_delta.x)) * slope;
             }

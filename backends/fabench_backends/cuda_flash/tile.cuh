@@ -14,23 +14,28 @@ template <int D> __device__ __forceinline__ u32 chunk_offset(int row, int chunk)
     return row * (D * 2) + ((chunk ^ swizzle<D>(row)) << 4);
 }
 
-// A lane's addresses for ldmatrix.x4 in a tile: 16x16 blocks whose columns start at column0 + 16k and whose rows start at
-// row0 plus a multiple of 8. Only the chunk bits that the swizzle flips need a register each; the rest of k, the rows and
-// the stage are immediates or uniform. The four 8x8 matrices of a block come in the order in which mma wants its operand,
-// so that no register is moved: down the left half and then the right, or across the upper half and then the lower.
+// A lane's addresses for ldmatrix.x4 in a tile (128-byte aligned): the 16x16 blocks of COLUMNS columns from column0 on,
+// block k at column0 + 16k, in rows that start at row0 plus a multiple of 8. The four 8x8 matrices of a block come in
+// the order in which mma wants its operand, so that no register is moved: down the left half and then the right, or
+// across the upper half and then the lower. Rows and stages are immediates or uniform. Going from block to block flips
+// the bits of k in the chunk, an exclusive or, if column0 (a multiple of COLUMNS) has none of these bits; else each k
+// in a period of the swizzle has an address of its own.
 enum Order { DOWN, ACROSS };
-template <int D, Order ORDER> struct Blocks {
-    static constexpr int DISTINCT = D % 64 == 0 ? 4 : 2;
-    u32 address[DISTINCT];
-    __device__ __forceinline__ Blocks(u32 tile, int row0, int column0, int lane_id) {
+template <int D, Order ORDER, int COLUMNS = D> struct Blocks {
+    static constexpr int PERIOD = D % 64 == 0 ? 4 : 2;
+    static constexpr bool FLIP = COLUMNS % (16 * PERIOD) == 0 || (COLUMNS & (COLUMNS - 1)) == 0;
+    u32 address[FLIP ? 1 : PERIOD];
+    __device__ __forceinline__ Blocks(u32 tile, int row0, int column0, u32 lane_id) {
         const int row = ORDER == DOWN ? lane_id % 16 : lane_id / 16 * 8 + lane_id % 8;
         const int chunk = ORDER == DOWN ? lane_id / 16 : lane_id / 8 % 2;
-        for (int k = 0; k < DISTINCT; k++) address[k] = tile + chunk_offset<D>(row0 + row, column0 / 8 + 2 * k + chunk);
+        for (int k = 0; k < (FLIP ? 1 : PERIOD); k++)
+            address[k] = tile + chunk_offset<D>(row0 + row, column0 / 8 + 2 * k + chunk);
     }
     __device__ __forceinline__ u32 at(int k, int rows, u32 bytes) const {
-        return address[k % DISTINCT] + bytes + (k / DISTINCT) * (DISTINCT * 32) + rows * (D * 2);
+        const u32 column = FLIP ? address[0] ^ (k % PERIOD * 32) : address[k % PERIOD];
+        return column + bytes + (k / PERIOD) * (PERIOD * 32) + rows * (D * 2);
     }
-    // A[16, 16] from a tile of A, or B[16, 16] from a tile of B: b[0], b[1] its left eight columns, b[2], b[3] the right.
+    // A[16, 16] or B[16, 16] from a tile of them; b[0], b[1] hold the left eight columns of B, b[2], b[3] the right.
     __device__ __forceinline__ void load_A(u32 (&a)[4], int k, int rows, u32 bytes) const {
         static_assert(ORDER == DOWN);
         ldmatrix_x4(a, at(k, rows, bytes));
@@ -61,7 +66,7 @@ template <int D, int ROWS, int THREADS> struct TileCopy {
 
     int row, column;  // first row, first column (elements)
     u32 offset;       // first byte in the tile
-    __device__ __forceinline__ TileCopy(int thread) {
+    __device__ __forceinline__ TileCopy(u32 thread) {
         row = thread / WIDE;
         column = thread % WIDE * 8;
         offset = chunk_offset<D>(row, thread % WIDE);
@@ -74,8 +79,8 @@ template <int D, int ROWS, int THREADS> struct TileCopy {
             bool row_valid = row + pass * ROWS_PER_PASS < rows;
 #pragma unroll
             for (int step = 0; step < COLUMN_STEPS; step++)
-                cp_async_16(tile + offset + pass * ROWS_PER_PASS * D * 2 + step * WIDE * 16, thread_source + step * WIDE * 8,
-                            row_valid && column + step * WIDE * 8 < columns);
+                cp_async_16(tile + offset + pass * ROWS_PER_PASS * D * 2 + step * WIDE * 16,
+                            thread_source + step * WIDE * 8, row_valid && column + step * WIDE * 8 < columns);
             thread_source += ROWS_PER_PASS * stride;
         }
     }

@@ -1,12 +1,13 @@
-"""cuda-v1: FlashAttention as published in 2022 (arXiv 2205.14135, algorithms 1, 2 and 4), to be compared with v2."""
+"""Backend cuda-v1: FlashAttention as published in 2022, kept for comparison. No torch at import time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fabench.backend import Backend, Facts, Prepared
+from fabench.backend import Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
+from fabench_backends.cuda_flash.facts import CudaFlash
 
 if TYPE_CHECKING:
     import torch
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from fabench.backend import Output
 
 
-class CudaV1(Backend):
-    """Outer loop over keys, one CTA a head; m, l and O travel through HBM between its steps."""
+class CudaV1(CudaFlash):
+    """The loops of the 2022 paper: keys outside, queries inside, one CTA a head."""
 
     facts = Facts(
         name="cuda-v1",
-        summary="FlashAttention (2022) in CUDA: this project's kernels, to compare with",
+        summary="FlashAttention (2022) in CUDA: this project's kernels, as published",
         module="cuda.core",
         install="pip install 'fabench[gpu]'",
         devices=("cuda",),
@@ -32,14 +33,8 @@ class CudaV1(Backend):
         kernels=(r"^flash_v1_(fwd|bwd)$",),
     )
 
-    def versions(self) -> dict[str, str]:
-        """NVRTC's, which compiles the kernels."""
-        from fabench_backends.cuda_flash.build import nvrtc_version
-
-        return {"nvrtc": nvrtc_version()}
-
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
-        """Bind the case's mask and scale; the first launch compiles, or finds the cubin in the cache."""
+        """Bind the case's mask and scale; the first launch compiles what it needs, unless the cache has it."""
         from fabench_backends.cuda_flash.v1_ops import attention
 
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:

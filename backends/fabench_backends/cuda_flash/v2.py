@@ -1,14 +1,14 @@
-"""cuda-v2: FlashAttention-2 (2023, arXiv 2307.08691) on the tensor cores of Ampere and later."""
+"""Backends cuda-v2 and cuda-v2-deterministic: FlashAttention-2. No torch at import time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fabench.backend import Backend, Facts, Prepared
+from fabench.backend import Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
-from fabench_backends.cuda_flash import configs
+from fabench_backends.cuda_flash.facts import CudaFlash
 
 if TYPE_CHECKING:
     import torch
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fabench.backend import Output
 
 
-class CudaV2(Backend):
-    """Outer loop over queries, a grid over tiles, warps split over queries, one division at the end."""
+class CudaV2(CudaFlash):
+    """The loops of the 2023 paper: queries outside, keys inside, in the backward keys outside; tiles over the grid."""
 
     facts = Facts(
         name="cuda-v2",
@@ -35,34 +35,32 @@ class CudaV2(Backend):
         deterministic=("O", "LSE", "dK", "dV"),
         kernels=(r"^flash_v2_(fwd|bwd)$",),
     )
-
-    def more_reasons(self, case: Case, device: Device) -> Sequence[str]:
-        """The head dims that fit the device's shared memory."""
-        if device.capability is None:
-            return ()
-        limit = configs.max_d("sm_{}{}".format(*device.capability))
-        return [
-            f"{name} = {dim} > {limit} on compute capability {device.capability[0]}.{device.capability[1]}"
-            for name, dim in dict.fromkeys([("d", case.d), ("dv", case.dv)])
-            if limit < dim <= 256
-        ]
-
-    def versions(self) -> dict[str, str]:
-        """NVRTC's, which compiles the kernels."""
-        from fabench_backends.cuda_flash.build import nvrtc_version
-
-        return {"nvrtc": nvrtc_version()}
+    repeatable_dQ = False
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
-        """Bind the case's mask and scale; the first launch compiles, or finds the cubin in the cache."""
+        """Bind the case's mask and scale; the first launch compiles what it needs, unless the cache has it."""
         from fabench_backends.cuda_flash.v2_ops import attention
 
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Output:
             return attention(
-                q, k, v, case.causal, case.scale, case.window, case.softcap, case.alignment, return_lse=lse
+                q, k, v, case.causal, case.scale, case.window, case.softcap, case.alignment,
+                return_lse=lse, deterministic=self.repeatable_dQ,
             )  # fmt: skip
 
         return Prepared(call)
 
 
+class CudaV2Deterministic(CudaV2):
+    """The same, with the sums of dQ in a fixed order."""
+
+    facts = replace(
+        CudaV2.facts,
+        name="cuda-v2-deterministic",
+        summary="cuda-v2 with dQ summed in a fixed order: what repeatability costs",
+        deterministic=("O", "LSE", "dQ", "dK", "dV"),
+    )
+    repeatable_dQ = True
+
+
 cuda_v2 = CudaV2()
+cuda_v2_deterministic = CudaV2Deterministic()

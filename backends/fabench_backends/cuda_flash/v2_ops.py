@@ -79,9 +79,9 @@ def forward(
             q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=O.data_ptr(), lse=LSE.data_ptr(),
             o_partial=partial.data_ptr(), lse_partial=partial_lse.data_ptr(), **strides(q=q, k=k, v=v, o=O),
             batch=batch, heads=heads, group=heads // k.shape[1], Nq=Nq, Nk=Nk, d=d, dv=dv, low=low, high=high,
-            splits=splits, section=shared.section(batch * heads, 2 * Nk * (d + dv)), scale=scale, softcap=softcap,
+            splits=splits, scale=scale, softcap=softcap,
         )  # fmt: skip
-        main((batch * heads * q_tiles, splits, 1), params)
+        main((batch * heads, q_tiles, splits), params)
         if splits > 1:
             combine = helper("flash_fwd_combine", q)
             tiles = ceil_div(Nq, combine.config.tile.threads // 32)

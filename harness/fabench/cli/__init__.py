@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "plot": "Plots of result files: TFLOP/s, roofline, memory, accuracy, speed-ups.",
     "explain": "What a case costs and what a card allows: FLOPs, HBM bytes, roofline, tiles.",
     "profile": "One call's kernels by ncu's counters, beside the model.",
+    "kernels": "What the in-repo kernels compile to: registers, spills, shared memory.",
     "validate": "Is a result file whole, and does it hold together?",
     "schema": "JSON Schema of a suite, or of a result file's records.",
     "list": "Backends, suites and devices: what is here, and why not.",
