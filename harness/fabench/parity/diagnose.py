@@ -31,7 +31,9 @@ BY_PROBE: dict[ProbeName, str] = {
 """What a failure of these probes means by itself."""
 SURE_BY_PROBE: tuple[ProbeName, ...] = ("poison", "guard", "mutate", "repeat", "refusal")
 """These say what they say whatever else is wrong; the others may fail because the formula is wrong."""
-CAUSE = re.compile(r"\((in base 2[^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|a query that [^)]*)\)")
+CAUSE = re.compile(
+    r"\((in base 2[^)]*|rounded to [^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|a query that [^)]*)\)"
+)
 MOST_ALTERNATIVES = 5
 
 
@@ -55,17 +57,25 @@ def diagnose(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any]:
     return diagnosis
 
 
+def label(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any] | None:
+    """The name that needs no look at the outputs: of a probe that speaks for itself, on a call that is right else."""
+    if probe in BY_PROBE and (probe in SURE_BY_PROBE or not bench.already_wrong):
+        return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
+    return None
+
+
 def _name(found: list[Match], probe: ProbeName, picture: dict[str, Any], message: str) -> dict[str, Any]:
     """The best name there is: a matching fault, a known mistake in LSE, what the probe means, how it looks."""
-    if found:
+    looks = picture.get("looks") or []
+    blank = bool(looks) and looks[0] in ("0 throughout", "NaN throughout")
+    if found and (found[0].whole or not blank):
         return {"named": _sentence(found[0]), "fault": found[0].fault, "rho": found[0].rho}
     if "'LSE'" in message and message.startswith("'LSE'") and (cause := CAUSE.search(message)):
         return {"named": f"LSE is {cause[1]}", "fault": f"LSE is {cause[1]}"}
     if probe in BY_PROBE:
         return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
-    if picture.get("looks"):
-        words = f"{picture['where']}: {', '.join(picture['looks'])}"
-        return {"named": words, "fault": ", ".join(picture["looks"])}
+    if looks:
+        return {"named": f"{picture['where']}: {', '.join(looks)}", "fault": ", ".join(looks)}
     return {}
 
 
@@ -108,8 +118,11 @@ def _picture(bench: Bench, outputs: Mapping[str, torch.Tensor], expected: Refere
         limit = tolerance[b, h][:, None] * (e.share[b, h] if e.share is not None else 1.0)
         error = (got[b, h] - e.value[b, h]).abs()
         relative = torch.where(error == 0, 0.0, error / limit.clamp(min=torch.finfo(torch.float64).tiny))
+        where = place(bad, down)
+        if bool(e.empty.any()) and torch.equal(bad, e.empty):
+            where = "the queries that attend to no key" if down == "row" else "the keys that no query attends to"
         return {
-            "where": f"{name} is wrong in {place(bad, down)}",
+            "where": f"{name} is wrong in {where}",
             "looks": looks(got, e.value, bad),
             "tiles": f"worst {down} {row} of b {b}, h {h}: {tiles(row)}",
             "histogram": heatmap.row_bins(rho),

@@ -80,15 +80,18 @@ def looks(got: torch.Tensor, right: torch.Tensor, bad: torch.Tensor) -> list[str
 
 
 def _ratio(g: torch.Tensor, r: torch.Tensor) -> list[str]:
-    """'1.1 times the right value' if the wrong elements are that, to a few percent."""
-    error = (g - r).abs()
-    off = (error > 0.02 * r.abs()) & (r.abs() > 0.05 * r.abs().mean())
-    if int(off.sum()) < 8:
-        return []
-    ratios = g[off] / r[off]
-    middle = ratios.median()
-    close = ((ratios - middle).abs() <= 0.02 * middle.abs()).double().mean()
-    return [f"{float(middle):.3g} times the right value"] if float(close) > 0.9 else []
+    """'1.1 times the right value' if the elements that are off are that, and agree on it much better than on 1."""
+    large = r.abs() > 0.25 * r.abs().mean()
+    off = large & ((g - r).abs() > 0.02 * r.abs())
+    for chosen in (off, large):
+        if int(chosen.sum()) < 8:
+            continue
+        ratios = g[chosen] / r[chosen]
+        middle = float(ratios.median())
+        spread = float((ratios - middle).abs().median())
+        if spread < 0.02 * abs(middle) and abs(middle - 1.0) > 3 * spread + 1e-3:
+            return [f"{middle:.4g} times the right value"]
+    return []
 
 
 def _channels(g: torch.Tensor, r: torch.Tensor) -> list[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fabench.parity.trial import ProbeName, Result
+from fabench.parity.trial import ProbeName, Result, Trial
 
-FEWEST_VOTES = 2
-"""A second name needs this many failures that the first does not explain."""
+MOST_NAMES = 4
+CHANCE_VOTES = 2
+"""A name after the first needs this many failures of its own, or a probe that speaks for itself."""
+WEAK = 0.25
+"""What a vote counts that says only how an output looks."""
 WEAK_WORDS = ("wrong in ", "times the right value", "throughout", "the constant", "NaN in ")
 """How an output looks: a name only where no fault gives one."""
 
@@ -23,12 +26,15 @@ class Name:
     votes: int
     probes: list[ProbeName] = field(default_factory=list)
     example: Result | None = None
+    trials: set[Trial] = field(default_factory=set)
+    """The failing cases it explains."""
 
 
 def names(results: Sequence[Result]) -> list[Name]:
-    """What is wrong, by how many failures say so; looks count only where nothing better is known."""
+    """What is wrong, by how many failing cases each name explains: the best first, then what it leaves unexplained."""
     found: dict[str, Name] = {}
-    best_rho: dict[str, float] = {}
+    best_rank: dict[str, float] = {}
+    trials: dict[str, set[Trial]] = {}
     for result in results:
         diagnosis = result.diagnosis or {}
         fault, sentence = diagnosis.get("fault"), diagnosis.get("named")
@@ -36,16 +42,26 @@ def names(results: Sequence[Result]) -> list[Name]:
             continue
         name = found.setdefault(fault, Name(sentence, fault, 0, [], result))
         name.votes += 1
+        trials.setdefault(fault, set()).add(result.trial)
         if result.probe not in name.probes:
             name.probes.append(result.probe)
         rank = diagnosis.get("rho", 4.0) + _plainness(result)
-        if rank < best_rho.get(fault, 1e9):
-            best_rho[fault], name.sentence, name.example = rank, sentence, result
-    ordered = sorted(found.values(), key=lambda n: (_is_weak(n), -n.votes))
-    if not ordered:
-        return []
-    first, *rest = ordered
-    return [first, *(n for n in rest if n.votes >= FEWEST_VOTES and _is_weak(n) <= _is_weak(first))]
+        if rank < best_rank.get(fault, 1e9):
+            best_rank[fault], name.sentence, name.example = rank, sentence, result
+    chosen: list[Name] = []
+    explained: set[Trial] = set()
+    while len(chosen) < MOST_NAMES:
+        left = {f: trials[f] - explained for f in found}
+        worth = {f: (len(t) * (WEAK if _is_weak(found[f]) else 1.0), found[f].votes) for f, t in left.items() if t}
+        if not worth:
+            break
+        best = max(worth, key=lambda f: worth[f])
+        if chosen and found[best].votes < CHANCE_VOTES:
+            break
+        chosen.append(found.pop(best))
+        chosen[-1].trials = trials[best]
+        explained |= trials[best]
+    return chosen
 
 
 def _plainness(result: Result) -> float:

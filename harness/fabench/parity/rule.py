@@ -188,6 +188,9 @@ def lse_cause(got: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) -> st
         return "+inf for a query that attends to no key; it must be -inf"
     if not g.numel():
         return None
+    for name, low in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        if bool((g == g.to(low).to(g.dtype)).all()) and bool(((g - e).abs() <= DTYPES[name].unit * e.abs() + t).all()):
+            return f"rounded to {name}"
     shift = float((g - e).mean())
     if abs(shift) > float(t.max()) and bool((g - e - shift).abs().max() <= 2 * t.max()):
         return f"off by the constant {shift:.6g}" + (" = ln 2" if abs(abs(shift) - math.log(2)) < 1e-4 else "")

@@ -13,6 +13,7 @@ from fabench.parity.session import Left
 from fabench.parity.trial import PROBES, ProbeName, Result, Trial
 
 NOTHING_RAN, FAILED, PASSED = 2, 1, 0
+MOST_FINDINGS = 5
 RECORD_FIELDS = {"O": "O", "LSE": "lse", "dQ": "dQ", "dK": "dK", "dV": "dV"}
 
 
@@ -151,16 +152,33 @@ def _general(note: str) -> str:
 
 
 def findings(results: Sequence[Result]) -> list[Finding]:
-    """The names of what is wrong; a crash, hang or nameless failure gets a finding of its own."""
+    """The names of what is wrong; crashes, hangs, and failures that no name explains get findings of their own."""
     found = [Finding(name) for name in names(results)]
     bad = [r for r in results if r.bad]
+    explained = {trial for f in found for trial in f.name.trials}
     for ending, words in (("crashed", "it ends its process"), ("timeout", "it hangs")):
         of_kind = [r for r in bad if r.ending == ending]
         if of_kind:
             where = pattern([r for r in results if r.ending == "passed" or r.ending == ending])
             sentence = f"{words}: {of_kind[0].message}" + (f"; {where}" if where else "")
-            found.append(Finding(Name(sentence, words, len(of_kind), [of_kind[0].probe], of_kind[0])))
-    if not found and bad:
-        first = bad[0]
-        found.append(Finding(Name(first.message, first.message, len(bad), [first.probe], first)))
+            found.append(Finding(_plain(sentence, of_kind)))
+            explained |= {r.trial for r in of_kind}
+    for probe in PROBES:
+        unexplained = [r for r in bad if r.probe == probe and r.trial not in explained and not _is_named(r, found)]
+        if unexplained and len(found) < MOST_FINDINGS:
+            where = pattern([r for r in results if r.ending == "passed" or r in unexplained])
+            sentence = unexplained[0].message.split("; '")[0] + (f"; {where}" if where else "")
+            found.append(Finding(_plain(sentence, unexplained)))
+            explained |= {r.trial for r in unexplained}
     return found
+
+
+def _is_named(result: Result, found: Sequence[Finding]) -> bool:
+    fault = (result.diagnosis or {}).get("fault")
+    return any(f.name.fault == fault for f in found)
+
+
+def _plain(sentence: str, results: Sequence[Result]) -> Name:
+    """A finding without a name: its first failure, and how many there are."""
+    probes = list(dict.fromkeys(r.probe for r in results))
+    return Name(sentence, sentence, len(results), probes, results[0], {r.trial for r in results})

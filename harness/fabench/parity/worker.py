@@ -26,7 +26,7 @@ class Session:
         import torch
 
         from fabench import probe
-        from fabench.parity.diagnose import diagnose
+        from fabench.parity.diagnose import diagnose, label
         from fabench.parity.examiner import Examiner
         from fabench.parity.subject import Subject
 
@@ -41,7 +41,7 @@ class Session:
         self.probe_row = FIRST_ROW
         subject = Subject(self.loaded[command["backend"]], self.device, self._watch)
         self.examiner = Examiner(subject, diagnose)
-        self.undiagnosed = Examiner(subject)
+        self.undiagnosed = Examiner(subject, label)
 
     def _watch(self, running: bool) -> None:
         """Show the supervisor that a call of the kernel runs, and which."""

@@ -63,6 +63,16 @@ def _other_masks(case: Case) -> Iterator[tuple[str, Callable[[Mask], Mask]]]:
     if mask.window is not None:
         yield "attention that ignores the window", lambda m: dataclasses.replace(m, window=None)
         left, right = mask.window
+        if left >= 0 and (right >= 0 or mask.causal):
+            yield (
+                "attention that ignores the left side of the window",
+                functools.partial(dataclasses.replace, window=(-1, right)),
+            )
+        if left >= 0 <= right and not mask.causal:
+            yield (
+                "attention that ignores the right side of the window",
+                functools.partial(dataclasses.replace, window=(left, -1)),
+            )
         for name, low, high in (
             ("one key wider on the left", left + 1 if left >= 0 else left, right),
             ("one key narrower on the left", left - 1, right),

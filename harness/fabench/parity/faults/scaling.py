@@ -32,6 +32,8 @@ def faults(case: Case) -> Iterator[Fault]:
     for factor in FACTORS:
         if right:
             yield fault("scale", f"attention with {factor:g} times the scale", scale=_constant(right * factor))
+    if right <= 0 and not case.mask.is_full:
+        yield fault("scale", "a kernel that multiplies the mask's -inf by the scale", scores=_scaled_mask)
     if case.softcap:
         yield fault("scale", "attention without the softcap", softcap=lambda self: 0.0)
         yield fault("scale", "attention whose scale is applied after the softcap", scores=_cap_before_scale)
@@ -41,6 +43,12 @@ def faults(case: Case) -> Iterator[Fault]:
 
 def _constant(scale: float):  # type: ignore[no-untyped-def]  # a method of Attention
     return lambda self: scale
+
+
+def _scaled_mask(self: Attention) -> torch.Tensor:
+    """0 · -inf is NaN, and a negative scale makes +inf of it."""
+    raw = self.queries() @ self.keys.transpose(-1, -2)
+    return raw.masked_fill(~self.mask, -torch.inf) * self.scale()
 
 
 def _cap_before_scale(self: Attention) -> torch.Tensor:

@@ -1,4 +1,8 @@
-"""EQUIVARIANCE: what must follow from one output: permuted batch and heads, two halves of the keys, a shifted V."""
+"""EQUIVARIANCE: what must follow from one output: permuted batch and heads, two halves of the keys, a shifted V.
+
+Permuting permutes bits in most kernels. In some right ones it does not: a BLAS takes another path for another alignment
+of a batch entry. So the bits are reported, and only a difference that two correct outputs cannot have is a failure.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +12,28 @@ import torch
 
 from fabench.inputs import Tensors
 from fabench.parity.bench import Bench, Failed, Passed, Verdict, first_index
+from fabench.parity.extent import row_rho
+from fabench.parity.rule import limits
 from fabench.reference import State, merge
 
 SHIFT = 1.0
 
 
 def run(bench: Bench) -> Verdict:
-    """Permutation bit by bit (where two equal calls agree), halves and shift within the rule."""
+    """Permutation, two halves and a shift, each within the rule; that bits change with the place is reported."""
     case, t = bench.case, bench.tensors
     outputs = bench.call(t, backward=bench.backward)
-    again = bench.call(t, backward=bench.backward)
-    note = None
-    exact = [name for name in outputs if torch.equal(outputs[name], again[name])]
+    moved: list[str] = []
     if bench.trial.order != "expanded_kv" and bench.trial.gradient_order != "expanded":
         permuted = bench.call(_permuted(bench, t), backward=bench.backward)
-        for name, x in outputs.items():
-            _compare(bench, name, permuted[name], _permute(bench, name, x), bitwise=name in exact)
+        moved = [n for n, x in outputs.items() if not _compare(bench, n, permuted[n], _permute(bench, n, x))]
     if case.inputs in ("normal", "std3"):
         shifted = Tensors(t.q, t.k, t.v + SHIFT)
         expected = bench.reference(shifted)
         bench.judge(expected, {"O": bench.call(shifted)["O"]}, shifted, f"V + {SHIFT:g}: ")
     if bench.lse and case.mask.is_full and case.Nk >= 2:
         _halves(bench, t)
-    if len(exact) < len(outputs):
-        note = f"two equal calls differ in {', '.join(n for n in outputs if n not in exact)}"
+    note = f"bits of {', '.join(moved)} change with the place in batch and heads" if moved else None
     return Passed(note=note)
 
 
@@ -55,16 +57,18 @@ def _permute(bench: Bench, name: str, x: torch.Tensor) -> torch.Tensor:
     return x[batch][:, kv if name in ("dK", "dV") else heads]
 
 
-def _compare(bench: Bench, name: str, got: torch.Tensor, right: torch.Tensor, *, bitwise: bool) -> None:
+def _compare(bench: Bench, name: str, got: torch.Tensor, right: torch.Tensor) -> bool:
+    """True if the bits agree; fails if the difference is more than two correct outputs may have."""
     if torch.equal(got, right):
-        return
+        return True
     batch, kv, heads = _orders(bench)
-    if not bitwise:
-        expected = bench.expected[name]
+    expected = bench.expected[name]
+    if expected.rows is None:
         order = kv if name in ("dK", "dV") else heads
-        N = 4 * expected.tolerance[bench.accuracy][batch][:, order]
-        if expected.rows is not None or bool(((got.double() - right.double()).norm(dim=-1) <= 2 * N).all()):
-            return
+        N = expected.tolerance[bench.accuracy][batch][:, order]
+        rho = row_rho(got.double(), right.double(), 2 * N)
+        if not bool((rho > limits(bench.case, bench.accuracy)[0]).any()):
+            return False
     at = first_index(got != right) if bool((got != right).any()) else first_index(torch.isnan(got))
     raise Failed(
         f"'{name}' of permuted batch and heads must be the permuted '{name}', got {float(got[at]):.6g} instead of "
