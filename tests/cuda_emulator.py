@@ -1,4 +1,4 @@
-"""The CUDA kernels on a CPU: compiled by the host's C++ compiler with the helpers of cuda_emulation/, called by ctypes."""
+"""The CUDA kernels on a CPU: compiled by the host's C++ compiler with cuda_emulation/, called by ctypes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def library(config: Config) -> ctypes.CDLL:
     if not result.exists():
         _sources(folder)
         main = folder / f"{result.stem}.cpp"
+        params, kernel = PARAMS[config.kernel], config.kernel
         main.write_text(
             f'#include "ptx.cuh"\n#include "{config.source}"\n'
-            f'extern "C" long launch(const {PARAMS[config.kernel]}* p, unsigned x, unsigned y, unsigned z, bool descending) {{\n'
-            f"    struct Call {{ const {PARAMS[config.kernel]}* p; void operator()() const {{ {config.kernel}(*p); }} }};\n"
+            f'extern "C" long launch(const {params}* p, unsigned x, unsigned y, unsigned z, bool descending) {{\n'
+            f"    struct Call {{ const {params}* p; void operator()() const {{ {kernel}(*p); }} }};\n"
             f"    emulator::launch(Call{{p}}, x, y, z, {config.tile.threads}, descending);\n"
             "    return emulator::bank_conflicts;\n}\n"
         )

@@ -24,8 +24,8 @@ def iter_names(arch: str) -> Iterator[str]:
 def iter_stats(arch: str, only: str | None = None) -> Iterator[dict[str, Any]]:
     """What ptxas says of every configuration for `arch`, one at a time as it is compiled or found in the cache.
 
-    name, registers, stack, spills, shared_bytes and shared_limit (bytes), seconds, warnings. `only` keeps the names that
-    contain it. Needs no GPU. Raises KernelError where one does not compile.
+    name, registers, stack, spills, shared_bytes and shared_limit (bytes), seconds, warnings. `only` keeps the names
+    that contain it. Needs no GPU. Raises KernelError where one does not compile.
     """
     from fabench_backends.cuda_flash.build import build
     from fabench_backends.cuda_flash.configs import configs, smem_limit

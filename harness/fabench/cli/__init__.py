@@ -19,7 +19,6 @@ COMMANDS: dict[str, str] = {
     "calibrate": "Measure how exact the backends are, or how much equal runs differ, on this device.",
     "diff": "Compare two result files and decide: the exit code is for CI.",
     "merge": "Join shards and rounds of one suite into one file.",
-    "calibrate": "What this device is known to do, for later runs to be judged by.",
     "report": "One HTML page about result files: verdicts, plots, tables, doubts.",
     "plot": "Plots of result files: TFLOP/s, roofline, memory, accuracy, speed-ups.",
     "explain": "What a case costs and what a card allows: FLOPs, HBM bytes, roofline, tiles.",
