@@ -23,7 +23,7 @@ def busy(seconds: float) -> None:
 
 @pytest.mark.parametrize("milliseconds", [0.02, 2.0])
 def test_a_busy_wait_is_timed_as_long_as_it_is(milliseconds: float) -> None:
-    """The least sample is compared: other processes can only add to it."""
+    """The least sample is compared, and n is not: other processes can only add to a sample, and end a row early."""
     engine = CpuEngine(CPU)
     launch = lambda index: busy(milliseconds / 1e3)  # noqa: E731
     [out] = measure(
@@ -32,7 +32,7 @@ def test_a_busy_wait_is_timed_as_long_as_it_is(milliseconds: float) -> None:
 
     assert min(out.samples_ns) == pytest.approx(milliseconds * 1e6, rel=0.1)
     assert out.K * milliseconds >= 0.1
-    assert out.n >= 30
+    assert out.n >= 5
     assert out.stop_reason in ("ci", "seconds")
 
 
