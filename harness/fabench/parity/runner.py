@@ -22,7 +22,7 @@ from fabench.parity.verdict import Finding, Verdict, findings
 from fabench.probe import Probe
 from fabench.registry import FileSpec
 
-MOST_SHRUNK = 3
+MOST_SHRUNK, MOST_LOOKED_AT = 3, 8
 SHRINK_S = 20.0
 SCRIPT_LIMIT_S = 120.0
 MOST_REFUSED = 0.5
@@ -116,6 +116,7 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
                 )
             watcher.start(len(trials))
             left = session.run(trials, keep, budget_s=options.budget_s, fail_fast=options.fail_fast)
+        _look_again(session, results)
         compile_s = sum(r.compile_s for r in results)
         verdict = Verdict(
             kernel.label, device.name, request.profile, results, left, time.monotonic() - began, compile_s
@@ -130,6 +131,22 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
         return verdict
     finally:
         session.close()
+
+
+def _look_again(session: Session, results: list[Result]) -> None:
+    """Diagnose one of each kind of failure that was passed over because another had its name by then."""
+    seen: set[tuple[str, str]] = set()
+    for i, result in enumerate(results):
+        kind = (result.probe, result.message.split(" ")[0])
+        if result.ending != "failed" or result.diagnosis is not None or kind in seen:
+            continue
+        if len(seen) >= MOST_LOOKED_AT:
+            return
+        seen.add(kind)
+        again = session.trial(dataclasses.replace(result.trial, probes=(result.probe,)), diagnose=True)
+        for found in again:
+            if found.probe == result.probe and found.bad:
+                results[i] = dataclasses.replace(result, diagnosis=found.diagnosis or {})
 
 
 def _warn(verdict: Verdict, kernel: Kernel) -> None:

@@ -85,9 +85,9 @@ class Session:
                 return Left(len(trials) - i - 1, "--fail-fast")
         return Left()
 
-    def trial(self, trial: Trial, *, diagnose: bool = True) -> list[Result]:
-        """The results of one trial; the death of the worker is one of them."""
-        diagnose = diagnose and self._worth_diagnosing()
+    def trial(self, trial: Trial, *, diagnose: bool | None = None) -> list[Result]:
+        """The results of one trial; the death of the worker is one of them. `diagnose` None: as far as worth it."""
+        diagnose = self._worth_diagnosing() if diagnose is None else diagnose
         results: list[Result] = []
         try:
             worker = self._ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
@@ -129,8 +130,9 @@ class Result:
         return self.ending in BAD_ENDINGS
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` is the inverse."""
-        return {**asdict(self), "trial": self.trial.to_json()}
+        """Plain JSON values, without NaN and inf; `from_json` is the inverse."""
+        values: dict[str, Any] = _finite({**asdict(self), "trial": self.trial.to_json()})
+        return values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Result:
@@ -139,3 +141,12 @@ class Result:
         values["trial"] = Trial.from_json(data["trial"])
         values["witness"] = None if data["witness"] is None else Witness(**data["witness"])
         return cls(**values)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None in the place of numbers that JSON has no word for."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -164,7 +164,7 @@ def findings(results: Sequence[Result]) -> list[Finding]:
             found.append(Finding(_plain(sentence, of_kind)))
             explained |= {r.trial for r in of_kind}
     for probe in PROBES:
-        unexplained = [r for r in bad if r.probe == probe and r.trial not in explained and not _is_named(r, found)]
+        unexplained = [r for r in bad if r.probe == probe and r.trial not in explained and _is_nameless(r, found)]
         if unexplained and len(found) < MOST_FINDINGS:
             where = pattern([r for r in results if r.ending == "passed" or r in unexplained])
             sentence = unexplained[0].message.split("; '")[0] + (f"; {where}" if where else "")
@@ -173,9 +173,11 @@ def findings(results: Sequence[Result]) -> list[Finding]:
     return found
 
 
-def _is_named(result: Result, found: Sequence[Finding]) -> bool:
-    fault = (result.diagnosis or {}).get("fault")
-    return any(f.name.fault == fault for f in found)
+def _is_nameless(result: Result, found: Sequence[Finding]) -> bool:
+    """True if it was looked at and no name fits; what was not looked at is nameless only if nothing has a name."""
+    if result.diagnosis is None:
+        return not found
+    return not any(f.name.fault == result.diagnosis.get("fault") for f in found)
 
 
 def _plain(sentence: str, results: Sequence[Result]) -> Name:
