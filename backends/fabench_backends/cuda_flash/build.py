@@ -138,7 +138,9 @@ def compile_now(config: Config, arch: str) -> Built:
         try:
             cubin = bytes(Program(source, "c++", options).compile("cubin", logs=log).code)
         except Exception as error:  # cuda-core raises its own and RuntimeError
-            raise KernelError(f"'{config.name}' must compile for {arch}, got: {log.getvalue() or error}") from error
+            said = f"{log.getvalue()}\n{error}".replace("\0", "")
+            first = next((line.strip() for line in said.splitlines() if "error:" in line), said.strip())
+            raise KernelError(f"'{config.name}' must compile for {arch}, got {first}") from error
         seconds = time.perf_counter() - start
     return Built(cubin, parse_log(log.getvalue(), config, seconds))
 
