@@ -8,6 +8,9 @@ import shutil
 import pytest
 from hypothesis import settings
 
+# Tensors of tests are small: on a machine that runs two tests at once, more threads only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples on every run, and no deadline for a busy machine to miss; HYPOTHESIS_PROFILE=random looks further.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabench.reference import State, merge
-
-settings.register_profile("quiet", deadline=None, derandomize=True, max_examples=60)
-settings.load_profile("quiet")
 
 scores = st.lists(st.one_of(st.floats(-700, 700, allow_nan=False), st.just(-math.inf)), min_size=1, max_size=12)
 
