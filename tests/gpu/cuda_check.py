@@ -22,53 +22,47 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# Bare packages in place of the real ones, whose __init__ import more than this script needs.
-for name, folder in {
-    "fabench": ROOT / "harness/fabench",
-    "fabench_backends": ROOT / "backends/fabench_backends",
-    "fabench_backends.cuda_flash": ROOT / "backends/fabench_backends/cuda_flash",
-}.items():
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [str(folder)]
+if __name__ == "__main__":
+    # Bare packages in place of the real ones, whose __init__ import more than this script needs.
+    for name, folder in {
+        "fabench": ROOT / "harness/fabench",
+        "fabench_backends": ROOT / "backends/fabench_backends",
+        "fabench_backends.cuda_flash": ROOT / "backends/fabench_backends/cuda_flash",
+    }.items():
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = [str(folder)]
 
 import torch  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from fabench_backends.cuda_flash import api, build, configs, v1_ops, v2_ops  # noqa: E402
-from fabench_backends.cuda_flash import backward as backward_module  # noqa: E402
-from fabench_backends.cuda_flash.configs import BackwardTile, Config, Tile  # noqa: E402
+from fabench_backends.cuda_flash.configs import BackwardTile, Config, ForwardTile, Tile  # noqa: E402
 
 BF16, FP16 = torch.bfloat16, torch.float16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-B = "flash_v2_bwd"
 
 
 @dataclasses.dataclass
 class Variant:
-    """What replaces the default: for one kernel and head dim another source and tile, and how heads are launched."""
+    """What replaces the default: for one kernel and head dim another source, tile, or macros."""
 
     kernel: str = ""
     d: int = 0
     source: str = ""
     tile: Tile | None = None
     macros: dict[str, str] = dataclasses.field(default_factory=dict)
-    share: int = 0
 
 
+F, B = "flash_v2_fwd", "flash_v2_bwd"
 VARIANTS: dict[str, Variant] = {
     "base": Variant(),
-    "f all": Variant(share=1 << 60),
-    "f sec1": Variant(share=1),
-    "b all": Variant(share=1 << 60),
-    "b sec1": Variant(share=1),
-    "b64 8w": Variant(B, 64, B, BackwardTile(8, 4, 2, 64, 1, 2)),
-    "b64 dq1": Variant(B, 64, B, BackwardTile(4, 4, 2, 32, 2, 1)),
-    "b128 pp0": Variant(B, 128, B, BackwardTile(8, 4, 2, 64, 1, 2, 0)),
+    "f64 kv128": Variant(F, 64, F, ForwardTile(4, 2, 128, 2)),
+    "b64 8 warps": Variant(B, 64, B, BackwardTile(8, 8, 2, 32, 1, 1)),
 }
+"""What --time compares: 'f...' in the forward, 'b...' in the backward. Add a line for each idea to try."""
 
 original_config = configs.config
-L2_SHARE = backward_module.L2_SHARE
 active = "base"
 
 
@@ -236,8 +230,8 @@ def check(cases: list[tuple], deterministic: bool, v1: bool = False) -> list[dic
     return rows
 
 
-def graph() -> None:
-    """A captured graph, replayed with new inputs, gives what a plain call gives."""
+def graph() -> bool:
+    """True if a captured graph, replayed with new inputs, gives what a plain call gives."""
     q, k, v = (torch.randn(2, 4, 300, 64, device=DEVICE).to(BF16) for _ in range(3))
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -249,7 +243,7 @@ def graph() -> None:
         q.normal_()
         captured.replay()
         stream.synchronize()
-    print("graph replay", "right" if torch.equal(O, v2_ops.attention(q, k, v, True)) else "WRONG", flush=True)
+    return torch.equal(O, v2_ops.attention(q, k, v, True))
 
 
 def sdpa_flash(q, k, v, causal):
@@ -333,11 +327,10 @@ def select(name: str, call):
     """Run `call` with a variant active."""
     global active
     active = name if name in VARIANTS else "base"
-    backward_module.L2_SHARE = VARIANTS[active].share or L2_SHARE
     try:
         return call()
     finally:
-        active, backward_module.L2_SHARE = "base", L2_SHARE
+        active = "base"
 
 
 def show(table: dict[str, dict[str, float]]) -> None:
@@ -399,7 +392,7 @@ def main() -> None:
     print(f"{out['device']}, NVRTC {out['nvrtc']}, compiled after {time.time() - start:.0f} s", flush=True)
     if args.check:
         out["check"] = check(CASES, False)
-        graph()
+        print("graph replay", "right" if graph() else "WRONG", flush=True)
         print("v1", end=": ")
         out["check v1"] = check([c for c in CASES if c[8] is None and not c[10] and max(c[5:7]) <= 128], False, v1=True)
         for name in args.variants:
