@@ -17,11 +17,11 @@ from fabench.parity.subject import Subject
 from fabench.parity.trial import ProbeName, Result, Trial
 
 CPU = Device("cpu", "test")
-PLAIN = Case(2, 4, 129, 129, 64, kv_heads=2, causal=True, direction="backward")
+PLAIN = Case(2, 4, 97, 97, 64, kv_heads=2, causal=True, direction="backward")
 FULL = dataclasses.replace(PLAIN, causal=False)
 WIDE = Case(1, 4, 97, 193, 64, kv_heads=2, causal=True, direction="backward")
 TALL = Case(1, 2, 80, 40, 32, causal=True, direction="backward")
-WINDOW = Case(2, 2, 129, 129, 64, window=(20, 9), direction="backward")
+WINDOW = Case(2, 2, 97, 97, 64, window=(20, 9), direction="backward")
 LONG = Case(1, 2, 257, 257, 64, direction="backward")
 NEGLSE = Case(1, 2, 97, 97, 64, inputs="neglse", direction="backward")
 

@@ -56,8 +56,8 @@ def test_a_wrong_kernel_fails_with_its_name_its_place_and_a_script(tmp_path: Pat
     junit = tmp_path / "out.xml"
     done = parity(
         f"{GALLERY}:NextKeyLeaked",
-        *("--where", "dtype=bf16,inputs=normal", "--repro", str(tmp_path / "repro"), "--junit", str(junit)),
-        *("--budget", "30s", "--explain"),
+        *("--where", "dtype=fp16,inputs=normal,causal=true", "--repro", str(tmp_path / "repro"), "--junit", str(junit)),
+        *("--budget", "10s", "--explain"),
     )
     assert done.exit_code == 1, done.output
     assert "lets one key past the diagonal through" in done.output
