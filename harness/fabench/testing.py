@@ -13,11 +13,12 @@ gets the cases of `--fabench-profile`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,28 @@ def assert_parity(
     where = resolve(device)
     examiner = Examiner(Subject(backend, where), diagnose)
     trials = _trials(backend, case, probes, profile, where)
-    results = [result for trial in trials for result in examiner.run(trial)]
-    bad = [r for r in results if r.bad]
-    if bad:
-        folder = Path(repro if repro is not None else os.environ.get(REPRO, DEFAULT_REPRO))
-        raise AssertionError(_message(examiner, backend, bad, folder))
+    with _few_threads(where):
+        results = [result for trial in trials for result in examiner.run(trial)]
+        bad = [r for r in results if r.bad]
+        if bad:
+            folder = Path(repro if repro is not None else os.environ.get(REPRO, DEFAULT_REPRO))
+            raise AssertionError(_message(examiner, backend, bad, folder))
     if results and all(r.ending in ("unsupported", "skipped") for r in results):
         _skip(next((r.message for r in results if r.ending == "unsupported"), results[0].message))
+
+
+@contextlib.contextmanager
+def _few_threads(device: Device) -> Iterator[None]:
+    """One thread on a CPU: the cases are small, and more would only wait for one another."""
+    import torch
+
+    before = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def backend_of(kernel: Kernel) -> Backend:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
-from fabench.inputs import Tensors
-from fabench.parity.bench import Bench, Failed, first_index
+from fabench.inputs import Tensors, rotate
+from fabench.outcome import Failure, sentence
+from fabench.parity.bench import Bench, Failed, NotApplicable, first_index
 
 
 def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
@@ -16,6 +19,18 @@ def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
     if bench.lse:
         outputs["LSE"] = bench.subject.call(bench.case, tensors, lse=True)["LSE"]
     return outputs
+
+
+def under(mode: AbstractContextManager[Any], bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor] | NotApplicable:
+    """`everything` with a dispatch mode on; a kernel that cannot run under one (compiled graphs) is not blamed for it."""
+    try:
+        with mode:
+            return everything(bench, tensors)
+    except (Failure, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        everything(bench, rotate(tensors, 0))  # what fails without the mode too is the kernel's own failure
+        return NotApplicable(f"it cannot run under a torch dispatch mode: {sentence(error)}")
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
