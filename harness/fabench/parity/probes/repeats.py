@@ -22,7 +22,7 @@ def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def under(mode: AbstractContextManager[Any], bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor] | NotApplicable:
-    """`everything` with a dispatch mode on; a kernel that cannot run under one (compiled graphs) is not blamed for it."""
+    """`everything` with a dispatch mode on; a kernel that cannot run under one (compiled graphs) is not blamed."""
     try:
         with mode:
             return everything(bench, tensors)
