@@ -106,6 +106,28 @@ def test_a_scale_may_have_any_sign_also_under_a_softcap(scale: float) -> None:
     check(cuda_v2, case, lse=True)
 
 
+def test_a_saturated_softcap_still_has_its_tiny_slope() -> None:
+    """1 - tanh(x)^2 in float32 is zero from x = 9 on; the slope is 4 e / (1 + e)^2 with e = exp(-2 |x|)."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v, dO = (torch.randn(1, 1, 5, 32, generator=generator).to(torch.bfloat16) for _ in range(4))
+    q, k = q.abs() * 3, k.abs() * 3  # scores / softcap of 9 to 20
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    case = replace(SHAPE, batch=1, heads=1, kv_heads=1, Nq=5, Nk=5, d=32, dv=32, dtype="bf16", softcap=2.0)
+    O = cuda_v2.prepare(case, None).call(*leaves)  # type: ignore[arg-type]
+    assert isinstance(O, torch.Tensor)
+    dQ, _, _ = torch.autograd.grad(O, leaves, dO)
+    exact_q, exact_k, exact_v = (x.detach().double() for x in leaves)
+    x = exact_q @ exact_k.mT * case.softmax_scale / case.softcap
+    assert x.min() > 9
+    assert x.max() < 40
+    P = torch.softmax(case.softcap * torch.tanh(x), -1)
+    e = torch.exp(-2 * x.abs())
+    dP = dO.double() @ exact_v.mT
+    dS = P * (dP - (P * dP).sum(-1, keepdim=True)) * 4 * e / (1 + e).square()
+    right = dS @ exact_k * case.softmax_scale
+    assert ((dQ.double() - right).norm(dim=-1) <= 0.03 * right.norm(dim=-1)).all()
+
+
 @pytest.mark.parametrize("backend", [cuda_v1, cuda_v2], ids=lambda b: b.name)
 @pytest.mark.parametrize("N", [1, 33, 64, 65, 97])
 def test_scores_far_below_zero_overflow_nothing_past_the_last_key(backend: Backend, N: int) -> None:

@@ -110,12 +110,15 @@ __device__ __forceinline__ void backward_tile(const BackwardParams& p, int head_
         multiply_transposed(S, 0, stage);                                      // S^T = K Q^T
         multiply_transposed(dP, V_SMEM - K_SMEM, stage + (DO_SMEM - Q_SMEM));  // dP^T = V dO^T
 
-        if constexpr (MASK == 2) cap(S, scale.over_softcap);
-        if (MASK ? !band.full(q0, min(q0 + BLOCK_Q, p.Nq), key0, key0 + BLOCK_KV) : key0 + BLOCK_KV > p.Nk)
-            hide_queries(S, band, key0 + at.row, q0 + at.query, at.lane, scale.hidden);
         const float2* lse2 = reinterpret_cast<const float2*>(smem + LSE_SMEM + stage + at.query * 4) + at.lane % 4;
         const float2* delta = reinterpret_cast<const float2*>(smem + DELTA_SMEM + stage + at.query * 4) + at.lane % 4;
-        differentiate<MASK == 2>(S, dP, lse2, delta, scale);  // S := P, dP := dS
+        if constexpr (MASK == 2) {
+            slope_of_cap(dP, S, delta, scale.over_softcap);
+            cap(S, scale.over_softcap);
+        }
+        if (MASK ? !band.full(q0, min(q0 + BLOCK_Q, p.Nq), key0, key0 + BLOCK_KV) : key0 + BLOCK_KV > p.Nk)
+            hide_queries(S, band, key0 + at.row, q0 + at.query, at.lane, scale.hidden);
+        differentiate<MASK == 2>(S, dP, lse2, delta, scale.log2);  // S := P, dP := dS
 
         store_tile<BLOCK_Q>(smem + DS_SMEM + buffer, dP, 1.f, at.row, at.query, at.lane);
         if constexpr (P_IN_REGISTERS) {

@@ -66,12 +66,32 @@ struct BackwardScale {
     }
 };
 
-// Of S^T (capped, if so) and dP^T [keys, queries]:  S := P = exp(scale S - LSE),  dP := dS = P (dP - delta), times the
-// softcap's slope. lse2 and delta point at the thread's first two columns. A query that sees nothing has lse2 = +inf,
-// so P = 0.
+// Of a softcap, for scores S^T [keys, queries] not yet capped:  dP := (dP - delta) (1 - tanh(x)^2) with x = S scale /
+// softcap. The slope as 4 e / (1 + e)^2 with e = exp(-2 |x|): near tanh = 1 nothing would be left of the difference.
+template <int M, int N>
+__device__ __forceinline__ void slope_of_cap(float (&dP)[M][N][4], const float (&S)[M][N][4], const float2* delta,
+                                             float scale_over_softcap) {
+    const float twice_log2_e = 2.885390081777927f;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const float2 row_delta = delta[n * 4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float e = exp2_approx(-twice_log2_e * fabsf(S[m][n][i] * scale_over_softcap));
+                const float r = 2.f / (1.f + e);
+                dP[m][n][i] = (dP[m][n][i] - (i % 2 ? row_delta.y : row_delta.x)) * (e * r * r);
+            }
+    }
+}
+
+// S^T and dP^T [keys, queries]:  S := P = exp(scale S - LSE),  dP := dS = P (dP - delta); with a softcap slope_of_cap
+// has dealt with delta. lse2 and delta point at the thread's first two columns. A query that sees nothing has
+// lse2 = +inf, so P = 0.
 template <bool SOFTCAP, int M, int N>
 __device__ __forceinline__ void differentiate(float (&S)[M][N][4], float (&dP)[M][N][4], const float2* lse2,
-                                              const float2* delta, const BackwardScale& scale) {
+                                              const float2* delta, float scale_log2) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float2 row_lse2 = lse2[n * 4], row_delta = delta[n * 4];
@@ -79,10 +99,9 @@ __device__ __forceinline__ void differentiate(float (&S)[M][N][4], float (&dP)[M
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                // Of a hidden score, -inf, the slope would be -inf.
-                const float slope = SOFTCAP ? fmaxf(fmaf(-S[m][n][e], S[m][n][e], 1.f), 0.f) : 1.f;
-                S[m][n][e] = exp2_approx(fmaf(S[m][n][e], scale.log2, e % 2 ? -row_lse2.y : -row_lse2.x));
-                dP[m][n][e] = S[m][n][e] * (dP[m][n][e] - (e % 2 ? row_delta.y : row_delta.x)) * slope;
+                S[m][n][e] = exp2_approx(fmaf(S[m][n][e], scale_log2, e % 2 ? -row_lse2.y : -row_lse2.x));
+                const float difference = SOFTCAP ? dP[m][n][e] : dP[m][n][e] - (e % 2 ? row_delta.y : row_delta.x);
+                dP[m][n][e] = S[m][n][e] * difference;
             }
     }
 }
