@@ -23,7 +23,8 @@ class Kernel:
         self._code = ObjectCode.from_cubin(built.cubin)  # keeps the library loaded
         handle = self._code.get_kernel(config.kernel).handle
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        self._check(driver.cuKernelSetAttribute(attribute, config.smem_bytes, handle, driver.CUdevice(device))[0], "")
+        (status,) = driver.cuKernelSetAttribute(attribute, config.smem_bytes, handle, driver.CUdevice(device))
+        self._check(status, "load")
         self._function = driver.CUfunction(int(handle))
 
     def __call__(self, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
@@ -36,13 +37,13 @@ class Kernel:
             self._function, *grid, self.config.tile.threads, 1, 1, self.config.smem_bytes, stream,
             ctypes.addressof(address), 0,
         )  # fmt: skip
-        self._check(status, f" with grid {grid}, block {self.config.tile.threads}")
+        self._check(status, f"launch grid {grid}, block {self.config.tile.threads}")
 
-    def _check(self, status: Any, geometry: str) -> None:
+    def _check(self, status: Any, doing: str) -> None:
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise KernelError(
-                f"'{self.config.name}' must launch{geometry} and {self.config.smem_bytes} bytes of shared memory on "
-                f"device {self.device}, got {status.name}"
+                f"'{self.config.name}' must {doing} with {self.config.smem_bytes} bytes of shared memory a CTA on device "
+                f"{self.device}, got {status.name}"
             )
 
 
