@@ -42,8 +42,8 @@ class Kernel:
     def _check(self, status: Any, doing: str) -> None:
         if status != self._driver.CUresult.CUDA_SUCCESS:
             raise KernelError(
-                f"'{self.config.name}' must {doing} with {self.config.smem_bytes} bytes of shared memory a CTA on device "
-                f"{self.device}, got {status.name}"
+                f"'{self.config.name}' must {doing} with {self.config.smem_bytes} bytes of shared memory a CTA "
+                f"on device {self.device}, got {status.name}"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -18,6 +19,15 @@ EMPTY = {
 """Operators that return uninitialised memory: outputs and workspaces come from them."""
 MARGIN_BYTES = 1 << 14
 MARGIN_BYTE = 0xA5
+
+
+def runs_compiled() -> bool:
+    """True if torch.compile has compiled anything in this process.
+
+    Compiled code allocates past the dispatcher, and a frame that Dynamo meets under a mode is never compiled again.
+    """
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and any(dynamo.counters["frames"].values())
 
 
 def fill_bytes(x: torch.Tensor, byte: int) -> torch.Tensor:
