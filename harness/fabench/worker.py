@@ -5,26 +5,22 @@ Run as `python -m fabench.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not m
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fabench.case import Case
 from fabench.device import Device
-from fabench.family import end_with
-from fabench.protocol import REFERENCE, Board, Lines, encode
+from fabench.protocol import REFERENCE, Board
+from fabench.serving import Emit, run
 
 
 class Session:
     """What a worker keeps from one case to the next: the device, the engine, the backends, stored references."""
 
-    def __init__(self, command: dict[str, Any], board: Board, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, command: dict[str, Any], board: Board, emit: Emit) -> None:
         import torch
 
         from fabench import registry
@@ -89,60 +85,5 @@ def like_of(job: dict[str, Any]) -> tuple[int, int] | None:
     return None if like is None else (int(like[0]), int(like[1]))
 
 
-def serve(commands: int, emit: Callable[[dict[str, Any]], None], board: Board) -> None:
-    """Answer commands until the pipe closes. An error outside any backend is reported, and the process ends."""
-    lines, session = Lines(), None
-    while data := os.read(commands, 1 << 20):
-        for command in lines.feed(data):
-            if command["cmd"] == "start":
-                session = Session(command, board, emit)
-                emit({"ev": "ready"})
-            elif session is not None:
-                getattr(session, command["cmd"])(command)
-
-
-def main(argv: list[str]) -> None:
-    """Set up the pipes, tie this process's life to the supervisor's, and serve."""
-    commands, events, board_fd, parent = map(int, argv)
-    end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for fd in (commands, events, board_fd):
-        os.set_inheritable(fd, False)
-
-    def emit(message: dict[str, Any]) -> None:
-        data = encode(message)
-        while data:
-            data = data[os.write(events, data) :]
-
-    def leave() -> None:
-        """In a process that a backend forks: it has no part in what this one says, even if its call returns here."""
-        board.detach()
-        for fd in (commands, events):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-
-    board = Board(board_fd)
-    os.register_at_fork(after_in_child=leave)
-    try:
-        serve(commands, emit, board)
-    except BaseException as error:
-        with contextlib.suppress(OSError, ValueError):  # a backend may have closed the pipe, or stderr
-            report(error, emit)
-        os._exit(1)  # whatever threads and exit hooks a backend left behind
-
-
-def report(error: BaseException, emit: Callable[[dict[str, Any]], None]) -> None:
-    """Say what ended this process, in the log and to the supervisor."""
-    import traceback
-
-    from fabench.outcome import is_out_of_memory, sentence
-
-    status = "oom" if is_out_of_memory(error) else "error"
-    trace = "".join(traceback.format_exception(error))
-    emit({"ev": "failed", "status": status, "message": sentence(error), "traceback": trace[-4000:]})
-    sys.stderr.write(trace)
-    sys.stderr.flush()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(sys.argv[1:], Session)

@@ -61,3 +61,20 @@ def test_an_exit_is_a_crash_and_stops_the_battery_if_asked(session: Session) -> 
     assert results[0].ending == "crashed"
     assert "sys.exit(3)" in results[0].message
     assert (left.trials, left.why) == (1, "--fail-fast")
+
+
+def test_a_child_that_a_kernel_forks_has_no_part_in_the_results(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os\nimport torch\n\n"
+        "def attention(q, k, v):\n"
+        "    if os.getpid() == PARENT:\n"
+        "        os.fork()\n"
+        "    return torch.nn.functional.scaled_dot_product_attention(q, k, v)\n\n"
+        "PARENT = os.getpid()\n"
+    )
+    session = Session(Target("attention", CPU, (f"{tmp_path / 'forks.py'}:attention",)), call_limit_s=20.0)
+    try:
+        assert endings(session.trial(trial())) == [("rho", "passed"), ("type", "passed")]
+        assert endings(session.trial(trial(seed=1))) == [("rho", "passed"), ("type", "passed")]
+    finally:
+        session.close()

@@ -5,18 +5,13 @@ Run as `python -m fabench.parity.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`
 
 from __future__ import annotations
 
-import os
 import sys
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 from fabench.device import Device
-from fabench.family import end_with
 from fabench.parity.trial import PROBES, Trial
-from fabench.protocol import FIRST_ROW, Board, Lines, encode
-
-Emit = Callable[[dict[str, Any]], None]
+from fabench.protocol import FIRST_ROW, Board
+from fabench.serving import Emit, run
 
 
 class Session:
@@ -97,37 +92,5 @@ class Session:
         self.emit({"ev": "trial_done"})
 
 
-def serve(commands: int, emit: Emit, board: Board) -> None:
-    """Answer commands until the pipe closes."""
-    lines, session = Lines(), None
-    while data := os.read(commands, 1 << 20):
-        for command in lines.feed(data):
-            if command["cmd"] == "start":
-                session = Session(command, board, emit)
-                emit({"ev": "ready"})
-            elif session is not None:
-                getattr(session, command["cmd"])(command)
-
-
-def main(argv: list[str]) -> None:
-    """Set up the pipes, tie this process's life to the supervisor's, and serve."""
-    commands, events, board_fd, parent = map(int, argv)
-    end_with(parent)
-    for fd in (commands, events, board_fd):
-        os.set_inheritable(fd, False)
-
-    def emit(message: dict[str, Any]) -> None:
-        data = encode(message)
-        while data:
-            data = data[os.write(events, data) :]
-
-    try:
-        serve(commands, emit, Board(board_fd))
-    except Exception as error:
-        message = {"ev": "failed", "message": f"{type(error).__name__}: {error}"}
-        emit({**message, "traceback": traceback.format_exc()[-4000:]})
-        raise
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(sys.argv[1:], Session)
