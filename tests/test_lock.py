@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +61,33 @@ def test_waiting_says_so_once_and_then_takes_its_turn(name: str, holder) -> None
         pass
 
     assert told == [f"waiting for pid {holder.pid} to release {name}"]
+
+
+def test_a_lock_file_of_another_user_can_be_held_and_says_nothing_of_us(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(tempfile.gettempdir()) / f"fabench-{name}.lock"
+    path.write_text("4711")
+    opened = os.open
+
+    def refusing(path, flags, *mode):
+        if flags & os.O_RDWR:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with (
+        device_lock(name, wait=False, notify=print),
+        pytest.raises(DeviceError, match="in use by pid 4711"),
+        device_lock(name, wait=False, notify=print),
+    ):
+        pass
+
+    path.unlink()
+
+
+def test_a_lock_file_that_cannot_be_made_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+
+    with pytest.raises(DeviceError, match="set TMPDIR"), device_lock(name, wait=False, notify=print):
+        pass

@@ -273,3 +273,15 @@ def test_smoke_is_predicted_to_end_in_a_minute_on_two_cores():
 def test_planning_imports_no_torch():
     code = "import sys; import fabench.plan, fabench.views.dryrun; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_backend_that_declares_that_it_cannot_be_captured_is_unsupported_where_calls_are_replayed() -> None:
+    plain = report("eager")
+    eager = ("eager", dataclasses.replace(plain, facts=dataclasses.replace(plain.facts, cuda_graphs=False)))
+    text = SMALL.replace('[naive, "sdpa-*"]', "[naive, eager]").replace("fp32", "bf16")
+
+    on_gpu, on_cpu = (make(text, ("naive", eager), device) for device in (H200, CPU))
+
+    assert {(row.backend, row.status) for row in on_gpu.rows} == {("naive", None), ("eager", "unsupported")}
+    assert on_gpu.rows[1].detail == "regime graph, and its calls cannot be captured in a CUDA graph"
+    assert all(row.status is None for row in on_cpu.rows)

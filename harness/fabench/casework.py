@@ -26,7 +26,10 @@ from fabench.protocol import CHECK, TIME, Board
 from fabench.torch_settings import TorchSettings
 
 if TYPE_CHECKING:
+    import torch
+
     from fabench.measure.engine import Engine
+    from fabench.measure.graph import Replay
     from fabench.reference import Reference
 
 
@@ -57,9 +60,8 @@ class CaseWork:
             if self._guard(job, lambda job=job: self.checker.check(job, self.tensors, reference)):  # type: ignore[misc]
                 ready.append(job)
             elif self.checker.written(self.tensors):
-                self.tensors = inputs.make(
-                    self.case, self.device.torch_name
-                )  # what one does to them is no other's fault
+                # What one does to them is no other's fault.
+                self.tensors = inputs.make(self.case, self.device.torch_name)
         if ready:
             self._time(ready, reference)
 
@@ -97,13 +99,17 @@ class CaseWork:
 
     def _time(self, jobs: Sequence[Job], reference: Reference | None) -> None:
         """Time what passed, interleaved as far as memory allows, and verify each timed output."""
-        launches = Launches(self.case, self.tensors, self.engine)
+        launches = self.launches()
         for group in launches.groups([(job.call, job) for job in jobs]):
             alive = [job for _, job in group]
             if len(group) < len(jobs):
                 for job in alive:
                     job.flags.add("not_interleaved")
             self._time_group(alive, launches, reference)
+
+    def launches(self) -> Launches:
+        """What the candidates launch: the case's input sets."""
+        return Launches(self.case, self.tensors, self.engine)
 
     def _time_group(self, jobs: list[Job], launches: Launches, reference: Reference | None) -> None:
         method = method_for(choose(self.case, self.device, self.options.regime), self.device, self.case.inputs)
@@ -166,7 +172,7 @@ class CaseWork:
         if reference is not None:
             self.board.enter(job.board_row, CHECK)
             began = perf_counter()
-            self._verify(job, m, launches, reference)
+            self.verify(job, m, launches, reference)
             self.account.charge(job, "check_s", perf_counter() - began)
         outcome = {
             "status": "ok",
@@ -179,24 +185,36 @@ class CaseWork:
         }
         self.finish(job, outcome, spans_s=m.spans_s)
 
-    def _verify(self, job: Job, m: Measurement, launches: Launches, reference: Reference) -> None:
+    def verify(self, job: Job, m: Measurement, launches: Launches, reference: Reference) -> None:
         """A timed output, then one more launch over poison on inputs that changed in place."""
         if m.kept is not None:
             index, output = m.kept
             self.checker.judge(job, launches.named(output), reference.rotated(index), "a timed output: ")
         changed_when = "after the inputs changed in place: "
         if m.replay is not None:
-            with launches.changed_inputs(m.replay.index):
-                m.replay.run()
-                self.engine.synchronize()
-                outputs = launches.named(self.engine.clone(m.replay.output))
-            if self.case.direction != "backward":  # a captured backward reads the O of the inputs as they were
-                self.checker.judge(job, outputs, reference.rotated(m.replay.index ^ 1), changed_when)
+            outputs, expected = self._replayed(m.replay, launches, reference)
+            self.checker.judge(job, outputs, expected, changed_when)
             return
-        with launches.changed_inputs(0) as changed:
+        with launches.negated("v", 0) as changed:
             poison_free_blocks(self.case, self.checker.torch_device)
             outputs = self.checker.outputs(job.call, changed)
             self.checker.judge(job, outputs, reference.rotated(1), changed_when)
+
+    def _replayed(
+        self, replay: Replay, launches: Launches, reference: Reference
+    ) -> tuple[dict[str, torch.Tensor], Reference]:
+        """One more replay, over poison and on changed inputs, and what it must give.
+
+        A captured backward reads the O that its forward saved, so there it is dO that changes.
+        """
+        index, backward = replay.index, self.case.direction == "backward"
+        expected = reference.rotated(index).of_negated_dO() if backward else reference.rotated(index ^ 1)
+        with launches.negated("dO" if backward else "v", index):
+            launches.poison(replay.output, index)
+            replay.run()
+            self.engine.synchronize()
+            outputs = launches.named(self.engine.clone(replay.output))
+        return outputs, expected
 
 
 def is_ctrl_c(error: BaseException) -> bool:

@@ -14,6 +14,8 @@ from fabench.device import Device
 from fabench.inputs import Tensors
 from fabench.jobs import Account, Job
 from fabench.launches import gradients_of, poison_free_blocks
+from fabench.measure.kernels import profile_kernels
+from fabench.measure.memory import measure_memory, outside_allocator
 from fabench.outcome import Failure, split_output
 from fabench.parity import rule
 from fabench.protocol import CHECK, DESCRIBE, PREPARE, Board
@@ -42,6 +44,7 @@ class Checker:
         self.emit({"ev": "begin", "row_id": job.row_id})
         self.board.enter(job.board_row, PREPARE)
         with_lse = None
+        outside = outside_allocator(self.engine) if job.describe else None  # before it loads or allocates anything
         job.prepared = job.backend.prepare(self.case, self.device)
         self.outputs(job.call, tensors)
         self.engine.synchronize()
@@ -72,7 +75,7 @@ class Checker:
         self.account.charge(job, "check_s", perf_counter() - began)
         if job.describe:
             self.board.enter(job.board_row, DESCRIBE)
-            self._describe(job, tensors)
+            self._describe(job, tensors, outside)
 
     def written(self, tensors: Tensors) -> list[str]:
         """The inputs that a backend has written into."""
@@ -104,13 +107,11 @@ class Checker:
             raise Failure("wrong_result", message, worst=judgement.worst, extra={"parity": parity})
         job.fields.setdefault("parity", parity)
 
-    def _describe(self, job: Job, tensors: Tensors) -> None:
-        from fabench.measure.kernels import profile_kernels
-        from fabench.measure.memory import measure_memory
-
+    def _describe(self, job: Job, tensors: Tensors, outside: int | None) -> None:
+        facts = job.backend.facts_on(self.device)
         began = perf_counter()
         job.fields["memory"] = measure_memory(
-            self.case, job.call, tensors, self.engine, model=job.backend.facts_on(self.device).memory
+            self.case, job.call, tensors, self.engine, model=facts.memory, outside_before=outside
         ).model_dump(mode="json")
         self.account.charge(job, "memory_s", perf_counter() - began)
         began = perf_counter()
@@ -121,6 +122,5 @@ class Checker:
         job.fields["kernels"] = report.names
         if report.other_streams:
             raise Failure("error", f"other stream: {report.other_streams[0]} ran outside the current stream")
-        facts = job.backend.facts_on(self.device)
         if not facts.bare and (fallback := report.fallback(facts.kernels)):
             raise Failure("error", fallback)

@@ -118,11 +118,20 @@ class Launches:
         return {name: t.detach() for name, t in zip(names, output, strict=True)}
 
     @contextlib.contextmanager
-    def changed_inputs(self, index: int) -> Iterator[Tensors]:
-        """Set `index` with V negated in place: what a call that caches by pointer cannot know. Undone at the end."""
+    def negated(self, name: str, index: int) -> Iterator[Tensors]:
+        """Set `index` with one tensor negated in place, which a call that caches by pointer cannot know; undone after."""
         changed = self.sets[index]
-        changed.v.neg_()
+        tensor: torch.Tensor = getattr(changed, name)
+        tensor.neg_()
         try:
             yield changed
         finally:
-            changed.v.neg_()
+            tensor.neg_()
+
+    def poison(self, output: Any, index: int) -> None:
+        """Fill an output with NaN, unless it is a view of the input set `index` it was made from."""
+        inputs = {tensor.untyped_storage().data_ptr() for _, tensor in self.sets[index].items()}
+        for part in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(part, torch.Tensor) and part.untyped_storage().data_ptr() not in inputs:
+                with contextlib.suppress(RuntimeError):  # an expanded tensor cannot be written
+                    part.detach().fill_(torch.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -21,7 +22,7 @@ def device_lock(name: str, *, wait: bool, notify: Callable[[str], None], poll_s:
     The lock goes with the process, so a killed run leaves none behind.
     """
     path = Path(tempfile.gettempdir()) / f"fabench-{name}.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    fd = _open(path)
     try:
         told = False
         while not _try(fd):
@@ -32,11 +33,25 @@ def device_lock(name: str, *, wait: bool, notify: Callable[[str], None], poll_s:
                 notify(f"waiting for pid {holder} to release {name}")
                 told = True
             time.sleep(poll_s)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # another user's file: held all the same, without our name in it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(fd)
+
+
+def _open(path: Path) -> int:
+    """The lock file, made if it is not there. Another user's may be read only, which is enough to lock it."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise DeviceError(
+                f"'{path}' must be a lock file that can be opened, got: {error.strerror}; set TMPDIR to another folder"
+            ) from None
 
 
 def _try(fd: int) -> bool:

@@ -15,6 +15,7 @@ from fabench.case import Case, row_id
 from fabench.cost import ExtraMemory, extra_memory_parts, input_bytes
 from fabench.device import Device
 from fabench.errors import BackendError, InternalError, UsageError
+from fabench.measure.regime import choose
 from fabench.names import Status
 from fabench.probe import BackendReport, Probe
 from fabench.reference_time import estimate_seconds
@@ -179,7 +180,7 @@ def _row(case: Case, name: str, suite: Suite, probe: Probe, try_oom: bool) -> Pl
     report, device = probe.backends[name], probe.device
     extra = extra_memory_parts(case, report.facts.memory)
     needed = INPUT_SETS * input_bytes(case) + extra.total
-    status, detail = _skip(case, name, probe)
+    status, detail = _skip(case, name, suite, probe)
     if status is None and not try_oom and 0 < device.free_bytes < needed:
         status, detail = "predicted_oom", _too_much(case, extra, needed, device)
     seconds = 0.0
@@ -189,7 +190,7 @@ def _row(case: Case, name: str, suite: Suite, probe: Probe, try_oom: bool) -> Pl
     return PlannedRow(row_id(case, name), case, name, status, detail, extra.total, seconds, needed)
 
 
-def _skip(case: Case, name: str, probe: Probe) -> tuple[Status | None, str | None]:
+def _skip(case: Case, name: str, suite: Suite, probe: Probe) -> tuple[Status | None, str | None]:
     """Whether and why a backend cannot run a case, by what the probe was told."""
     if (why := probe.backends[name].unavailable) is not None:
         return "unavailable", why
@@ -197,6 +198,8 @@ def _skip(case: Case, name: str, probe: Probe) -> tuple[Status | None, str | Non
         raise InternalError(f"the probe was not asked whether '{name}' takes the case {case.label()}")
     if reasons := probe.reasons[case.id, name]:
         return "unsupported", "; ".join(reasons)
+    if not probe.backends[name].facts.cuda_graphs and choose(case, probe.device, suite.measure.regime) == "graph":
+        return "unsupported", "regime graph, and its calls cannot be captured in a CUDA graph"
     return None, None
 
 

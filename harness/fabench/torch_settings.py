@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+
+
+def _has_default_device() -> bool:
+    """True if torch.set_default_device was called: also for the CPU, it puts a mode in the way of every call."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None
+
+
+def _drop_default_device(_: bool) -> None:
+    torch.set_default_device(None)
 
 
 def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
@@ -16,8 +26,15 @@ def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any]
 SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_default_dtype, torch.set_default_dtype),
+    (_has_default_device, _drop_default_device),
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    *(
+        (partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind))
+        for kind in ("cpu", "cuda")
+    ),
+    _attribute(torch.backends.mkldnn, "enabled"),
+    _attribute(torch.backends.cudnn, "enabled"),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
@@ -28,12 +45,19 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
 )
 """How each is read and set."""
 
+CUDA_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.cuda.current_device, torch.cuda.set_device),
+    (torch.cuda.current_stream, torch.cuda.set_stream),
+)
+"""The same, where a GPU is in use: the engine's stream must be the current one when a backend is called."""
+
 
 class TorchSettings:
     """The settings as they were when this was made; cheap enough to restore before every window."""
 
     def __init__(self) -> None:
-        self._kept = [(read, write, read()) for read, write in SETTINGS]
+        settings = (*SETTINGS, *(CUDA_SETTINGS if torch.cuda.is_initialized() else ()))  # type: ignore[no-untyped-call]
+        self._kept = [(read, write, read()) for read, write in settings]
 
     def restore(self) -> None:
         """Set what has changed since."""

@@ -38,6 +38,7 @@ class Session:
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.engine = engine_for(self.device)
+        self.empty_cache = torch.cuda.empty_cache
         self.settings = TorchSettings()
         self.backends = registry.shipped()
         for spec in command["backend_files"]:
@@ -52,6 +53,8 @@ class Session:
         from fabench.jobs import Job, first_board_row
 
         case = Case.from_key(command["key"])
+        if self.device.type == "cuda":  # what the last case has freed: modules and libraries ask the driver for theirs
+            self.empty_cache()
         tensors = inputs.make(case, self.device.torch_name)
         jobs = [
             Job(j["row_id"], self.backends[j["backend"]], first_board_row(i), j["describe"], like_of(j))

@@ -449,6 +449,25 @@ def test_what_cannot_be_captured_is_unsupported_in_the_graph_regime_with_the_rea
     assert out["good"].n == 30
 
 
+def test_running_out_of_memory_during_a_capture_is_that_and_not_a_refusal() -> None:
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    engine = FakeEngine()
+
+    def launch(index: int) -> None:
+        if engine._captured is not None:
+            raise OutOfMemoryError("CUDA out of memory")
+        engine.kernel(Kernel(5 * US), "a", index)
+
+    [out] = measure(
+        [Candidate("a", launch, 2)], method_for("graph", GPU, "normal"), Limits(), engine, lambda *_: None
+    ).values()
+
+    assert out.unsupported is None
+    assert isinstance(out.failure, OutOfMemoryError)
+
+
 def test_a_graph_of_short_calls_is_never_flagged_short() -> None:
     [out] = run(FakeEngine(), {"a": Kernel(5 * US)}, regime="graph", null_ns=2 * US).values()
 

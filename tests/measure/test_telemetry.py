@@ -196,3 +196,18 @@ def test_process_numbers_of_another_namespace_are_counted_instead() -> None:
     assert not others([unknown], {os.getpid()})
     assert others([unknown, unknown + 1], {os.getpid()})
     assert not others([], {os.getpid()})
+
+
+def test_bindings_that_are_too_old_to_know_a_question_leave_that_field_unknown() -> None:
+    class Old(FakeNvml):
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetTotalEnergyConsumption"):
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+        def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int:
+            return 4
+
+    poll = Reader(Old(), "handle").poll()
+
+    assert (poll.reasons, poll.energy_j, poll.sm_clock_mhz) == (4, None, 1980)

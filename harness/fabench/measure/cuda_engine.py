@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import perf_counter_ns, sleep  # by name, as all of torch.cuda below: a backend may replace them in the module
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +14,9 @@ from fabench.measure.engine import ColdState
 from fabench.measure.rotation import flush_bytes
 
 T = TypeVar("T")
+Event, synchronize, spin_kernel = torch.cuda.Event, torch.cuda.synchronize, torch.cuda._sleep
+record_event, wait_event, query_event = Event.record, Event.synchronize, Event.query
+elapsed_ms = Event.elapsed_time
 SPIN_TRIAL_CYCLES = (1_000_000, 3_000_000)
 """Two spins tell the time of a cycle without that of a launch."""
 
@@ -53,15 +56,15 @@ class CudaEngine:
 
     def now_ns(self) -> int:
         """perf_counter_ns: monotonic, the same clock in all processes on Linux."""
-        return time.perf_counter_ns()
+        return perf_counter_ns()
 
     def sleep(self, seconds: float) -> None:
         """Leave the device idle."""
-        time.sleep(seconds)
+        sleep(seconds)
 
     def synchronize(self) -> None:
         """Device-wide: every stream of this process."""
-        torch.cuda.synchronize(self._torch_device)
+        synchronize(self._torch_device)
 
     def flush(self) -> None:
         """Write a buffer larger than the L2 cache."""
@@ -73,23 +76,23 @@ class CudaEngine:
 
     def event(self) -> torch.cuda.Event:
         """A timing event; waiting for it spins on the host."""
-        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        return Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def record(self, event: torch.cuda.Event) -> None:
         """On the engine's stream, whatever stream a backend may have left current."""
-        event.record(self.stream)
+        record_event(event, self.stream)
 
     def done(self, event: torch.cuda.Event) -> bool:
         """True if the device has passed `event`."""
-        return bool(event.query())  # type: ignore[no-untyped-call]
+        return bool(query_event(event))  # type: ignore[no-untyped-call]
 
     def wait(self, event: torch.cuda.Event) -> None:
         """Wait for `event` alone."""
-        event.synchronize()
+        wait_event(event)
 
     def elapsed_ns(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
         """CUDA gives milliseconds."""
-        return float(start.elapsed_time(end)) * 1e6
+        return float(elapsed_ms(start, end)) * 1e6
 
     def capture(self, body: Callable[[], T]) -> tuple[Callable[[], None], T]:
         """Capture on the engine's stream: a backward pass runs where its forward ran, and so is captured too."""
@@ -123,4 +126,4 @@ class CudaEngine:
 
 def sleep_cycles(cycles: int) -> None:
     """Queue PyTorch's spin kernel."""
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+    spin_kernel(cycles)  # type: ignore[no-untyped-call]

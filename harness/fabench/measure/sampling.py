@@ -32,7 +32,7 @@ from fabench.measure.rules import (
 from fabench.measure.stopping import Limits, checkpoints, next_checkpoint, relative_half_width, stop
 from fabench.measure.track import Candidate, Measurement, Track
 from fabench.measure.window import Window, Windows, is_stray, late_ns
-from fabench.outcome import sentence
+from fabench.outcome import is_out_of_memory, sentence
 from fabench.records import Method
 
 OnWindow = Callable[[str, list[float]], None]
@@ -203,6 +203,8 @@ class Burst:
                 track.replay = graph.capture(self.engine, launch, rotation, K, rng.randrange(K))
         except Exception as error:
             self.engine.synchronize()
+            if is_out_of_memory(error):
+                raise
             track.out.unsupported = f"cannot be captured in a CUDA graph: {sentence(error)}"
             track.release()
 

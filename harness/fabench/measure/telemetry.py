@@ -188,17 +188,17 @@ class Reader:
         return float(self.nvml.nvmlDeviceGetViolationStatus(self.handle, policy).violationTime) / 1e9
 
     def _reasons(self) -> int:
-        """Under its new name, or the one that drivers before 535 know."""
-        n = self.nvml
+        """Under its new name, or the one that drivers and bindings before 535 know."""
         try:
-            return int(n.nvmlDeviceGetCurrentClocksEventReasons(self.handle))
-        except n.NVMLError_FunctionNotFound:
-            return int(n.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle))
+            return int(self.nvml.nvmlDeviceGetCurrentClocksEventReasons(self.handle))
+        except (self.nvml.NVMLError, AttributeError):
+            return int(self.nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle))
 
     def _ask(self, question: Callable[[], Any]) -> Any:
+        """The answer, None if the card does not say, or these bindings cannot ask."""
         try:
             return question()
-        except self.nvml.NVMLError:
+        except (self.nvml.NVMLError, AttributeError):
             return None
 
     def _is_shared(self) -> bool:

@@ -79,3 +79,8 @@ class Reference:
         shifts: Mapping[str, int] = {"O": group, "LSE": group, "dQ": group, "dK": 1, "dV": 1}
         outputs = {name: x._rolled(roll * shifts[name], signs[name]) for name, x in self.outputs.items()}
         return replace(self, outputs=outputs)
+
+    def of_negated_dO(self) -> Reference:
+        """The same with dO negated: gradients are linear in it, O and LSE know nothing of it."""
+        signs = {"O": 1, "LSE": 1}
+        return replace(self, outputs={name: x._rolled(0, signs.get(name, -1)) for name, x in self.outputs.items()})

@@ -1,0 +1,73 @@
+"""What one backend changes in torch is put back before the next one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fabench.torch_settings import TorchSettings
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+    "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
+    "default device": (lambda: torch.empty(0).device, lambda: torch.set_default_device("meta")),
+    "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
+    "determinism": (
+        torch.are_deterministic_algorithms_enabled,
+        lambda: torch.use_deterministic_algorithms(True),
+    ),
+    "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.set_autocast_enabled("cpu", True)),
+    "oneDNN": (lambda: torch.backends.mkldnn.enabled, lambda: setattr(torch.backends.mkldnn, "enabled", False)),
+    "tf32": (
+        lambda: torch.backends.cuda.matmul.allow_tf32,
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    ),
+    "precision of matmul": (
+        lambda: torch.backends.cuda.matmul.fp32_precision,
+        lambda: torch.set_float32_matmul_precision("high"),
+    ),
+    "flash": (torch.backends.cuda.flash_sdp_enabled, lambda: torch.backends.cuda.enable_flash_sdp(False)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_setting_is_put_back(what: str) -> None:
+    read, change = CHANGES[what]
+    kept, before = TorchSettings(), read()
+
+    change()
+    changed = read()
+    kept.restore()
+
+    assert changed != before
+    assert read() == before
+
+
+def test_a_default_device_is_taken_away_and_not_set_to_the_cpu_which_would_slow_every_call() -> None:
+    kept = TorchSettings()
+    torch.set_default_device("cpu")
+
+    kept.restore()
+
+    assert getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is None
+
+
+def test_the_stream_and_the_device_of_a_gpu_are_put_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"device": 0, "stream": "the engine's"}
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr(
+        "fabench.torch_settings.CUDA_SETTINGS",
+        [
+            (lambda name=name: now[name], lambda value, name=name: now.update({name: value}))  # type: ignore[misc]
+            for name in ("device", "stream")
+        ],
+    )
+    kept = TorchSettings()
+
+    now.update(device=1, stream="another")
+    kept.restore()
+
+    assert now == {"device": 0, "stream": "the engine's"}
