@@ -90,7 +90,7 @@ class Flex(Backend):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=FALLBACK)
             try:
-                first_call(call, case, device)
+                first_call(call, case, device, backward=case.has_backward and not lse)
             except Exception as error:
                 if refusal := refused(error):
                     raise NotImplementedError(refusal) from None
@@ -172,8 +172,11 @@ def block_mask(mask: Mask, device: str) -> BlockMask | None:
     )
 
 
-def first_call(call: Any, case: Case, device: Device) -> None:
-    """Compile: one call on zeros of the case's shapes and memory order, and its backward pass if the case has one."""
+def first_call(call: Any, case: Case, device: Device, *, backward: bool) -> None:
+    """Compile: one call on zeros of the case's shapes and memory order, and its backward pass if that is asked for.
+
+    Dynamo compiles anew for another grad mode, so a forward alone is called without gradients, as it will be later.
+    """
     import torch
 
     dtype = getattr(torch, DTYPES[case.dtype].torch_name)
@@ -192,9 +195,10 @@ def first_call(call: Any, case: Case, device: Device) -> None:
             zeros(case.kv_heads, case.Nk, case.dv),
         ]  # fmt: skip
     for x in inputs:
-        x.requires_grad_(case.has_backward)
-    out = call(*inputs)
-    if case.has_backward:
+        x.requires_grad_(backward)
+    with torch.set_grad_enabled(backward):
+        out = call(*inputs)
+    if backward:
         O = out[0] if isinstance(out, tuple) else out
         torch.autograd.grad(O, inputs, torch.zeros_like(O))
 

@@ -119,7 +119,7 @@ class Launches:
 
     @contextlib.contextmanager
     def negated(self, name: str, index: int) -> Iterator[Tensors]:
-        """Set `index` with one tensor negated in place, which a call that caches by pointer cannot know; undone after."""
+        """Set `index`, one tensor negated in place (a call that caches by pointer cannot know); undone after."""
         changed = self.sets[index]
         tensor: torch.Tensor = getattr(changed, name)
         tensor.neg_()

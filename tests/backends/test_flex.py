@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
+from fabench import inputs
 from fabench.case import Case, Mask
 from fabench_backends import flex
 from fabench_backends.flex import FLEX
@@ -79,6 +80,17 @@ def test_a_full_mask_needs_no_block_mask() -> None:
 
 def test_one_compiled_case_with_everything() -> None:
     check(FLEX, replace(TALL, kv_heads=2, causal=True, window=(5, 0), softcap=1.5, scale=0.3))
+
+
+def test_preparing_a_forward_compiles_what_is_called_later_and_nothing_else() -> None:
+    case = replace(SHAPE, direction="forward")
+    prepared, tensors = FLEX.prepare(case, CPU), inputs.make(case, "cpu")
+    compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    with torch.no_grad():
+        prepared.call(tensors.q, tensors.k, tensors.v)
+
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled
 
 
 @pytest.mark.slow
