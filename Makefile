@@ -8,7 +8,7 @@ EXTRAS := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo '[gpu]')
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types unit proof docs-tables format clean
+.PHONY: help demo test check lint types unit proof kernels docs-tables format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,10 @@ unit: $(VENV)/dev  ## pytest, on two processes
 
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
+
+kernels: $(VENV)/dev  ## compile every kernel for every architecture; fail on spills, stack, too much shared memory
+	$(BIN)/fabench kernels stats --fresh --only flash_ --max-seconds 2 --arch sm_80,sm_89,sm_90a,sm_100a,sm_120a
+	$(BIN)/fabench kernels stats --fresh --only 'triton ' --arch sm_80,sm_89,sm_90a
 
 docs-tables: $(VENV)/dev  ## rewrite the tables of README and docs from the files in results/
 	$(BIN)/python docs/tables.py

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,10 +27,11 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The configurations of the only kernel package there is."""
     found: list[dict[str, Any]] = [{**GOOD, "name": f"kernel d{d}"} for d in (32, 64, 96, 128)]
 
-    def iter_stats(arch: str, only: str | None) -> Iterator[dict[str, Any]]:
-        return (s for s in found if only is None or only in s["name"])
-
-    package = SimpleNamespace(iter_stats=iter_stats, iter_names=lambda arch: (s["name"] for s in found))
+    package: Any = ModuleType("planted_kernels")
+    package.kernel_names = lambda arch: [s["name"] for s in found]
+    package.kernel_stats = lambda arch, name, fresh: next(s for s in found if s["name"] == name)
+    package.cache_folder = lambda: Path("/kept/here")
+    monkeypatch.setitem(sys.modules, "planted_kernels", package)
     monkeypatch.setattr(kernels, "kernel_packages", lambda: iter([package]))
     return found
 
@@ -38,10 +41,11 @@ def test_stats_prints_a_line_per_configuration_and_architecture() -> None:
     result = fabench("stats", "--arch", "sm_80,sm_90a", "--only", "d96")
     assert result.exit_code == 0
     assert result.output.splitlines() == [
-        "arch    configuration    registers    stack    spills    shared KiB    limit KiB    compile s",
-        "------  ---------------  -----------  -------  --------  ------------  -----------  -----------",
-        "sm_80   kernel d96       128          0        0         1.0           4.0          0.50",
-        "sm_90a  kernel d96       128          0        0         1.0           4.0          0.50",
+        "arch    configuration      registers    stack B    spills B    shared KiB    limit KiB    compile s",
+        "------  ---------------  -----------  ---------  ----------  ------------  -----------  -----------",
+        "sm_80   kernel d96               128          0           0           1.0          4.0         0.50",
+        "sm_90a  kernel d96               128          0           0           1.0          4.0         0.50",
+        "",
         "2 configurations compiled, 0 faults",
     ]
 
@@ -49,9 +53,9 @@ def test_stats_prints_a_line_per_configuration_and_architecture() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"spills": 8}, "sm_90a kernel d64: 8 bytes of spills, must be 0"),
-        ({"stack": 928}, "sm_90a kernel d64: 928 bytes of stack, must be 0"),
-        ({"shared_bytes": 5000}, "sm_90a kernel d64: 5000 bytes of shared memory > 4096"),
+        ({"spills": 8}, "sm_90a kernel d64: 8 bytes of spills, must be at most 0"),
+        ({"stack": 928}, "sm_90a kernel d64: a stack frame of 928 bytes, must be 0"),
+        ({"shared_bytes": 5000}, "sm_90a kernel d64: 5000 bytes of shared memory, must be at most 4096"),
         ({"warnings": ["ptxas warning : (C7508) ignored"]}, "sm_90a kernel d64: ptxas warning : (C7508) ignored"),
     ],
 )
@@ -62,21 +66,56 @@ def test_what_must_not_ship_fails_the_command_and_is_named(
     planted[1].update(change)
     result = fabench(command)
     assert result.exit_code == 1
-    assert "4 configurations compiled, 1 faults" in result.output
-    assert fault in result.stderr
+    assert "4 configurations compiled" in result.output
+    assert result.output.splitlines()[-2].endswith(", 1 fault")
+    assert result.stderr == f"{fault}\n"
+
+
+def test_spills_that_a_kernel_is_known_to_need_are_no_fault(planted: list[dict[str, Any]]) -> None:
+    planted[0].update(spills=200, spill_limit=256)
+    assert fabench("stats").exit_code == 0
+    planted[0].update(spills=257)
+    assert "sm_90a kernel d32: 257 bytes of spills, must be at most 256" in fabench("stats").stderr
+
+
+def test_a_kernel_that_compiles_for_too_long_fails_where_that_is_asked(planted: list[dict[str, Any]]) -> None:
+    planted[2].update(seconds=2.5)
+    assert fabench("stats").exit_code == 0
+    result = fabench("stats", "--fresh", "--max-seconds", "2")
+    assert result.exit_code == 1
+    assert result.stderr == "sm_90a kernel d96: compiled in 2.5 s, must be at most 2 s\n"
+
+
+def test_a_kernel_that_cannot_be_kept_fails_the_build_and_no_other_command(planted: list[dict[str, Any]]) -> None:
+    planted[0].update(unkept="No space left on device")
+    assert fabench("stats").exit_code == 0
+    result = fabench("build")
+    assert result.exit_code == 1
+    assert result.output.strip() == (
+        "Error: '/kept/here' must be a folder that can be written, to keep 'kernel d32' for sm_90a, "
+        "got No space left on device; name another in FABENCH_CACHE"
+    )
 
 
 @pytest.mark.usefixtures("planted")
 def test_shards_divide_the_configurations_among_them() -> None:
     names = [fabench("list", "--shard", f"{i}/3").output.splitlines() for i in range(3)]
     assert names == [["sm_90a kernel d32", "sm_90a kernel d128"], ["sm_90a kernel d64"], ["sm_90a kernel d96"]]
-    assert "1 configurations compiled" in fabench("build", "--shard", "1/3").output
+    assert fabench("build", "--shard", "1/3").output == "1 configuration compiled in '/kept/here', 0 faults\n"
+    assert "0 configurations compiled" in fabench("stats", "--shard", "7/9").output
 
 
+@pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--arch", "hopper"), "Error: '--arch' must be architectures such as sm_80,sm_90a, got 'hopper'"),
+        (("--arch", "sm_90a,"), "Error: '--arch' must be architectures such as sm_80,sm_90a, got ''"),
+        (("--arch", "sm_80,sm_75"), "Error: '--arch' must be sm_80 or newer, which the kernels need, got 'sm_75'"),
+        (
+            ("--only", "v4"),
+            "Error: '--only' must be part of a configuration's name on sm_90a, got 'v4'; see 'fabench kernels list'",
+        ),
         (("--shard", "3/3"), "Error: '--shard' must be i/n with 0 <= i < n, got '3/3'"),
     ],
 )
@@ -100,4 +139,33 @@ def test_an_architecture_that_nvrtc_does_not_know_is_an_error_that_names_it() ->
     pytest.importorskip("cuda.bindings", reason="compiling the CUDA kernels needs cuda-core and NVRTC")
     result = fabench("build", "--arch", "sm_999", "--only", "flash_bwd_finish")
     assert result.exit_code == 1
-    assert "'flash_bwd_finish bf16' must compile for sm_999" in result.output
+    assert "'flash_bwd_finish bf16' must be compiled for a known architecture, got 'sm_999'; NVRTC" in result.output
+
+
+def test_processes_compile_as_one_does_and_the_triton_kernels_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.core", reason="compiling the CUDA kernels needs cuda-core and NVRTC")
+    monkeypatch.setattr(kernels, "FEW", 1)
+    one, two = (fabench("stats", "--only", "flash_bwd_finish", "--jobs", n).output for n in "12")
+    assert one == two
+    assert len(fabench("list", "--only", "triton forward bf16").output.splitlines()) > 20
+
+
+@pytest.mark.parametrize(
+    ("missing", "only", "message"),
+    [
+        ("cuda.bindings", "finish bf16", "NVRTC must be installed to compile CUDA kernels, got "),
+        ("cuda.core", "finish bf16", "cuda-core must be installed to compile CUDA kernels, got "),
+        ("triton", "triton forward bf16 d16 full", "triton must be installed to compile 'triton forward bf16 d16 full"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_the_command_that_installs_it(
+    missing: str, only: str, message: str, tmp_path: Path
+) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from fabench.cli import main; main()"
+    environment = {**os.environ, "FABENCH_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, "kernels", "stats", "--fresh", "--only", only]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: {message}")
+    assert done.stderr.endswith("; pip install 'fabench[gpu]'\n")
+    assert done.stderr.count("\n") == 1

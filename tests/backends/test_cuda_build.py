@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -107,8 +108,24 @@ def test_processes_that_build_the_same_kernel_at_once_all_get_it_whole(cache: Pa
 def test_a_cache_that_cannot_be_written_only_costs_time(cache: Path, compilations: list[str]) -> None:
     cache.parent.joinpath("cubin").write_text("a file where the folder should be")
     assert build(SMALL, "sm_90a").cubin.startswith(b"\x7fELF")
-    assert build(SMALL, "sm_90a").cubin.startswith(b"\x7fELF")
+    assert build(SMALL, "sm_90a").unkept in ("File exists", "Not a directory")
     assert len(compilations) == 2
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    assert build(SMALL, "sm_90a").unkept == "No space left on device"
+    assert entries(cache) == []
+
+
+def test_a_build_without_the_cache_neither_reads_nor_writes_it(cache: Path, compilations: list[str]) -> None:
+    build(SMALL, "sm_90a", use_cache=False)
+    build(SMALL, "sm_90a", use_cache=False)
+    assert len(compilations) == 2
+    assert not cache.exists()
 
 
 def test_the_key_changes_with_everything_that_decides_the_cubin(

@@ -6,7 +6,6 @@ sha256 of everything that decides the result: source, headers, options, NVRTC ve
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -15,13 +14,13 @@ import re
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fabench.errors import FabenchError
-from fabench_backends.cuda_flash.configs import Config, smem_limit
+from fabench_backends.cuda_flash.configs import Config, number, smem_limit
 
 FOLDER = Path(__file__).parent
 _ONE_AT_A_TIME = threading.Lock()
@@ -65,6 +64,8 @@ class Built:
 
     cubin: bytes
     stats: Stats
+    unkept: str | None = None
+    """Why the cache could not keep it."""
 
 
 def cache_folder() -> Path:
@@ -83,11 +84,28 @@ def nvrtc_version() -> str:
 
         status, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # the bindings raise what the loader raises
-        hint = "pip install 'fabench[gpu]'"
-        raise KernelError(f"NVRTC must be installed to compile CUDA kernels: {error}; {hint}") from error
+        raise _missing("NVRTC", error) from error
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise KernelError(f"NVRTC must be installed to compile CUDA kernels, asking its version gave {status.name}")
     return f"{major}.{minor}"
+
+
+def _missing(what: str, error: Exception) -> KernelError:
+    said = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
+    return KernelError(f"{what} must be installed to compile CUDA kernels, got {said}; pip install 'fabench[gpu]'")
+
+
+def known_archs() -> list[int]:
+    """What the NVRTC that is installed compiles for: [75, 80, ...]. Raises KernelError if it cannot be loaded."""
+    nvrtc_version()
+    from cuda.bindings import nvrtc
+
+    return list(nvrtc.nvrtcGetSupportedArchs()[1])
+
+
+def supports(arch: str) -> bool:
+    """True if NVRTC compiles for `arch`. Raises KernelError if it cannot be loaded."""
+    return number(arch) in known_archs()
 
 
 def architecture(capability: tuple[int, int]) -> str:
@@ -112,7 +130,7 @@ def build(config: Config, arch: str, *, use_cache: bool = True) -> Built:
     entry = cache_folder() / f"{key(config, arch)}.cubin"
     if (found := _read(entry)) is None:
         found = compile_now(config, arch)
-        _write(entry, found)
+        found = replace(found, unkept=_write(entry, found))
     return found
 
 
@@ -123,7 +141,10 @@ def compile_now(config: Config, arch: str) -> Built:
     """Compile without looking at the cache."""
     nvrtc_version()
     with _ONE_AT_A_TIME:
-        from cuda.core import Program, ProgramOptions
+        try:
+            from cuda.core import Program, ProgramOptions
+        except ImportError as error:
+            raise _missing("cuda-core", error) from error
 
         source = (FOLDER / config.source).read_text()
         options = ProgramOptions(
@@ -138,6 +159,11 @@ def compile_now(config: Config, arch: str) -> Built:
         try:
             cubin = bytes(Program(source, "c++", options).compile("cubin", logs=log).code)
         except Exception as error:  # cuda-core raises its own and RuntimeError
+            if not supports(arch):
+                known = f"NVRTC {nvrtc_version()} compiles for {', '.join(f'sm_{n}' for n in known_archs())}"
+                raise KernelError(
+                    f"'{config.name}' must be compiled for a known architecture, got '{arch}'; {known}"
+                ) from error
             said = f"{log.getvalue()}\n{error}".replace("\0", "")
             first = next((line.strip() for line in said.splitlines() if "error:" in line), said.strip())
             raise KernelError(f"'{config.name}' must compile for {arch}, got {first}") from error
@@ -176,10 +202,10 @@ def _read(entry: Path) -> Built | None:
         return None
 
 
-def _write(entry: Path, built: Built) -> None:
-    """Put the entry in place in one step. A cache that cannot be written is only slower, so that is no error."""
+def _write(entry: Path, built: Built) -> str | None:
+    """Put the entry in place in one step. A cache that cannot be written is only slower: the reason is returned."""
     header = json.dumps({**asdict(built.stats), "sha256": hashlib.sha256(built.cubin).hexdigest()})
-    with contextlib.suppress(OSError):
+    try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=entry.parent, suffix=".tmp")
         try:
@@ -189,3 +215,6 @@ def _write(entry: Path, built: Built) -> None:
         except OSError:
             os.unlink(temporary)
             raise
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

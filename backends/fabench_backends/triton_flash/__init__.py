@@ -6,17 +6,19 @@ README.md holds its measured history.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
+from fabench.errors import FabenchError
 
 if TYPE_CHECKING:
     import torch
 
     from fabench.backend import Output
+    from fabench.tiling import Tiling
 
 SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0), (12, 1))
 """Compute capabilities with 99 KiB of shared memory a block: fp32 tiles fit up to d = 128 there."""
@@ -66,6 +68,12 @@ class TritonFlash(Backend):
 
         return {"triton": triton.__version__}
 
+    def tiling(self, case: Case, device: Device) -> Tiling | None:
+        """The tiles it takes first; for a large problem it times the other declared ones too."""
+        from fabench_backends.triton_flash.tiling import tiling
+
+        return tiling(self.name, case, device)
+
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
         """Bind the case's mask and scale. The first launch compiles, and for a large problem times the candidates."""
         from fabench_backends.triton_flash import tuner
@@ -85,16 +93,23 @@ class TritonFlash(Backend):
 triton = TritonFlash()
 
 
-def stats(arch: str = "sm_90", only: str | None = None) -> list[dict[str, Any]]:
-    """Registers, spills and shared memory of every declared configuration, compiled for `arch` without a GPU.
+def kernel_names(arch: str) -> list[str]:
+    """Every declared configuration for `arch`, each with what else is compiled in; needs no triton."""
+    from fabench_backends.triton_flash.configs import forms
 
-    See `resources.stats`.
+    return [form.name for form in forms(arch)]
+
+
+def kernel_stats(arch: str, name: str, *, fresh: bool = False) -> dict[str, Any]:
+    """Registers, spills and shared memory of one of `kernel_names`, compiled for `arch` without a GPU.
+
+    See `resources.stats`. Triton keeps a cache of its own, which `fresh` passes over.
     """
-    return list(iter_stats(arch, only))
+    from fabench_backends.triton_flash.configs import forms
 
-
-def iter_stats(arch: str = "sm_90", only: str | None = None) -> Iterator[dict[str, Any]]:
-    """`stats`, one configuration at a time as it is compiled."""
-    from fabench_backends.triton_flash.resources import stats as compiled
-
-    return compiled(arch, only)
+    try:
+        from fabench_backends.triton_flash import resources
+    except ImportError as error:
+        hint = "pip install 'fabench[gpu]'"
+        raise FabenchError(f"triton must be installed to compile '{name}', got {error}; {hint}") from error
+    return resources.stats(next(form for form in forms(arch) if form.name == name), arch, fresh=fresh)

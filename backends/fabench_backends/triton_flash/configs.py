@@ -5,6 +5,7 @@ Every one of them is compiled for its architectures and run against fp64 by the 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,27 @@ def family(arch: int) -> Family:
 SHARED_LIMIT: dict[Family, int] = {"hopper": 227 * 1024, "ampere": 163 * 1024, "small": 99 * 1024}
 """Bytes of shared memory a block may take (CUDA C++ programming guide, technical specifications)."""
 
+
+@dataclass(frozen=True)
+class Form:
+    """A configuration with what else decides what is compiled."""
+
+    kernel: Kernel
+    dtype: str
+    width: int
+    causal: bool
+    config: Config
+    tma: bool
+    """False also for a configuration with the copy engine when strides are odd: its fallback, by pointers."""
+
+    @property
+    def name(self) -> str:
+        """'triton forward bf16 d128 causal 128x128 w8 s2 tma'; the fallback's ends in 'pointers'."""
+        mask = "causal" if self.causal else "full"
+        path = " pointers" if self.config.tma and not self.tma else ""
+        return f"triton {self.kernel} {self.dtype} d{self.width} {mask} {self.config.label}{path}"
+
+
 WIDTHS = (16, 32, 64, 128, 256)
 """Tile widths: a head dim is padded to the next one."""
 
@@ -74,6 +96,27 @@ def declared(kernel: Kernel, family: Family, width: int, itemsize: int) -> tuple
 def candidates(kernel: Kernel, arch: int, width: int, itemsize: int) -> tuple[Config, ...]:
     """`declared` for compute capability `arch` (90 for 9.0)."""
     return declared(kernel, family(arch), width, itemsize)
+
+
+def number(arch: str) -> int:
+    """90 for 'sm_90' or 'sm_90a'. Raises ValueError below 80."""
+    match = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    if match is None or int(match[1]) < 80:
+        raise ValueError(f"'arch' must be sm_80 or above, such as sm_90, got '{arch}'")
+    return int(match[1])
+
+
+def forms(arch: str) -> list[Form]:
+    """All that is compiled for `arch`, e.g. 'sm_90', with bf16 for both 16-bit dtypes. Raises ValueError below 80."""
+    return [
+        Form(kernel, dtype, width, causal, config, tma)
+        for kernel in KERNELS
+        for dtype, itemsize in (("bf16", 2), ("fp32", 4))
+        for width in WIDTHS
+        for config in candidates(kernel, number(arch), width, itemsize)
+        for causal in (False, True)
+        for tma in ((True, False) if config.tma else (False,))
+    ]
 
 
 def _tma(BLOCK_M: int, BLOCK_N: int, num_warps: int, num_stages: int, maxnreg: int | None = None) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 
 from fabench_backends.triton_flash.backward_dkdv import triton_flash_backward_dkdv
 from fabench_backends.triton_flash.backward_dq import triton_flash_backward_dq
-from fabench_backends.triton_flash.configs import KERNELS, SHARED_LIMIT, WIDTHS, Config, Kernel, candidates, family
+from fabench_backends.triton_flash.configs import SHARED_LIMIT, Form, family, number
 from fabench_backends.triton_flash.forward import triton_flash_forward
 
 FUNCTIONS = {
@@ -25,11 +25,16 @@ FUNCTIONS = {
 }
 """Each kernel and the arguments it streams through descriptors."""
 MATRICES = ("Q", "K", "V", "O", "DO", "DQ", "DK", "DV_OUT")
+SPILL_LIMIT, FALLBACK_SPILL_LIMIT = 384, 640
+"""Bytes of spilled registers a thread may have: Triton places them itself, for the most part outside the hot loops."""
 VECTORS = ("LSE", "DLSE", "DELTA")
 
 
-def compile_one(kernel: Kernel, config: Config, arch: int, width: int, dtype: str, causal: bool, tma: bool) -> Any:
-    """The compiled kernel for head dim `width`, dtype 'fp16' | 'bf16' | 'fp32'."""
+def compile_one(form: Form, arch: str) -> Any:
+    """The compiled kernel."""
+    kernel, config, width, dtype, causal, tma = (
+        form.kernel, form.config, form.width, form.dtype, form.causal, form.tma,
+    )  # fmt: skip
     function, streamed = FUNCTIONS[kernel]
     rows = config.BLOCK_M if kernel == "backward_dkdv" else config.BLOCK_N
     constants = {
@@ -60,7 +65,7 @@ def compile_one(kernel: Kernel, config: Config, arch: int, width: int, dtype: st
             signature[name] = "fp32" if "scale" in name else "i32"
     used = {name: value for name, value in constants.items() if name in signature}
     source = ASTSource(function, signature, constexprs=used, attrs=attributes)
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=config.options)
+    return triton.compile(source, target=GPUTarget("cuda", number(arch), 32), options=config.options)
 
 
 def registers_and_stack(cubin: bytes) -> tuple[int, int]:
@@ -78,33 +83,23 @@ def registers_and_stack(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def stats(arch: str, only: str | None = None) -> Iterator[dict[str, Any]]:
-    """One dict a configuration and variant: name, registers, spills (bytes), shared_bytes, shared_limit.
+def stats(form: Form, arch: str, *, fresh: bool = False) -> dict[str, Any]:
+    """name, registers, spills and spill_limit (bytes a thread), shared_bytes, shared_limit; with `fresh`, seconds.
 
-    `arch` is 'sm_90' or 'sm_90a'; `only` keeps the names that contain it. A name reads
-    'triton forward bf16 d128 causal 128x128 w8 s2 tma'. Raises ValueError on an unknown architecture.
+    `fresh` compiles whatever Triton's own cache holds, and `seconds` is what that took.
     """
-    match = re.fullmatch(r"sm_(\d+)[af]?", arch)
-    if match is None or int(match[1]) < 80:
-        raise ValueError(f"'arch' must be sm_80 or above, such as sm_90, got '{arch}'")
-    number = int(match[1])
-    for kernel in KERNELS:
-        for dtype in ("bf16", "fp32"):
-            for width in WIDTHS:
-                for config in candidates(kernel, number, width, 4 if dtype == "fp32" else 2):
-                    for causal in (False, True):
-                        for tma in (True, False) if config.tma else (False,):
-                            mask = "causal" if causal else "full"
-                            path = " pointers" if config.tma and not tma else ""
-                            name = f"triton {kernel} {dtype} d{width} {mask} {config.label}{path}"
-                            if only is not None and only not in name:
-                                continue
-                            compiled = compile_one(kernel, config, number, width, dtype, causal, tma)
-                            registers, stack = registers_and_stack(compiled.asm["cubin"])
-                            yield {
-                                "name": name,
-                                "registers": registers,
-                                "spills": stack,
-                                "shared_bytes": compiled.metadata.shared,
-                                "shared_limit": SHARED_LIMIT[family(number)],
-                            }
+    began = time.perf_counter()
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.always_compile |= fresh
+        compiled = compile_one(form, arch)
+    seconds = time.perf_counter() - began
+    registers, stack = registers_and_stack(compiled.asm["cubin"])
+    return {
+        "name": form.name,
+        "registers": registers,
+        "spills": stack,
+        "spill_limit": SPILL_LIMIT if form.tma == form.config.tma else FALLBACK_SPILL_LIMIT,
+        "shared_bytes": compiled.metadata.shared,
+        "shared_limit": SHARED_LIMIT[family(number(arch))],
+        "seconds": seconds if fresh else None,
+    }

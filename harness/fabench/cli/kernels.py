@@ -1,26 +1,36 @@
 """`fabench kernels`: what the in-repo kernels compile to, on any architecture, with no GPU.
 
-Kernel packages are found among the modules of fabench_backends: those with a function `iter_stats(arch, only)`, which
-yields a dict a configuration (name, registers, spills, shared_bytes, shared_limit; stack, seconds and warnings where
-they are known), and perhaps `iter_names(arch)`.
+Kernel packages are found among the modules of fabench_backends: those with `kernel_names(arch)` and
+`kernel_stats(arch, name, fresh=...)`, which compiles one configuration and returns a dict: name, registers, spills,
+shared_bytes, shared_limit; stack, spill_limit (else 0), seconds, warnings and unkept where they are known. A package
+whose compiled kernels are kept where the first launch finds them also has `cache_folder()`.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
-from collections.abc import Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from types import ModuleType
 from typing import Any
 
 import click
-from tabulate import tabulate
 
-from fabench.errors import UsageError
+from fabench.errors import FabenchError, UsageError
 
 DEFAULT_ARCH = "sm_90a"
+OLDEST = 80
+"""The kernels need compute capability 8.0."""
+FEW = 8
+"""As many configurations are compiled in less time than other processes take to start."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +41,35 @@ class Selection:
     only: str | None
     shard: tuple[int, int]
 
-    def holds(self, index: int) -> bool:
-        """True if the configuration with this index is in the shard."""
-        return index % self.shard[1] == self.shard[0]
+    def items(self, packages: list[ModuleType]) -> list[tuple[str, str, str]]:
+        """(architecture, module, name) of each. Raises UsageError if no name contains `only`."""
+        found = []
+        for arch in self.archs:
+            names = [(p.__name__, n) for p in packages for n in p.kernel_names(arch) if (self.only or "") in n]
+            found += [(arch, *each) for each in names[self.shard[0] :: self.shard[1]]]
+            if not names:
+                raise UsageError(
+                    f"'--only' must be part of a configuration's name on {arch}, got '{self.only}'; "
+                    f"see 'fabench kernels list'"
+                )
+        return found
 
 
 def parse_archs(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    """'sm_80,sm_90a' -> its names. Raises UsageError on anything else."""
-    archs = tuple(part.strip() for part in text.split(","))
+    """'sm_80,sm_90a' -> its names, each once. Raises UsageError on anything else."""
+    archs = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for arch in archs:
-        if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        match = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
+        if match is None:
             raise UsageError(f"'--arch' must be architectures such as sm_80,sm_90a, got '{arch}'")
+        if int(match[1]) < OLDEST:
+            raise UsageError(f"'--arch' must be sm_{OLDEST} or newer, which the kernels need, got '{arch}'")
     return archs
 
 
 def parse_shard(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
     """'3/10' -> (3, 10): every tenth configuration from the fourth on. Raises UsageError on anything else."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise UsageError(f"'--shard' must be i/n with 0 <= i < n, got '{text}'")
     return int(match[1]), int(match[2])
@@ -55,13 +77,29 @@ def parse_shard(context: click.Context, parameter: click.Parameter, text: str) -
 
 def selecting(function: Any) -> Any:
     """The options that all subcommands share."""
-    for option in (
-        click.option("--arch", "archs", default=DEFAULT_ARCH, show_default=True, callback=parse_archs, metavar="A,B"),
-        click.option("--only", metavar="TEXT", help="Configurations whose name contains it, e.g. 'v2_fwd d128'."),
-        click.option("--shard", default="0/1", callback=parse_shard, metavar="i/n", help="Every nth from the ith."),
-    ):
+    for option in reversed(
+        (
+            click.option(
+                "--arch", "archs", default=DEFAULT_ARCH, show_default=True, callback=parse_archs, metavar="A,B",
+                help="Architectures to compile for, e.g. sm_80,sm_90a.",
+            ),
+            click.option("--only", metavar="TEXT", help="Configurations whose name contains it, e.g. 'v2_fwd d128'."),
+            click.option(
+                "--shard", default="0/1", callback=parse_shard, metavar="i/n",
+                help="Every nth configuration, from number i on, of each architecture.",
+            ),
+        )
+    ):  # fmt: skip
         function = option(function)
     return function
+
+
+def compiling(function: Any) -> Any:
+    """The options of the subcommands that compile."""
+    jobs = len(os.sched_getaffinity(0))
+    return click.option(
+        "--jobs", type=click.IntRange(1), default=jobs, metavar="N", help="Compile N at once.  [default: one a core]"
+    )(function)
 
 
 def kernel_packages() -> Iterator[ModuleType]:
@@ -70,36 +108,28 @@ def kernel_packages() -> Iterator[ModuleType]:
 
     for info in sorted(pkgutil.iter_modules(fabench_backends.__path__), key=lambda i: i.name):
         module = importlib.import_module(f"fabench_backends.{info.name}")
-        if hasattr(module, "iter_stats"):
+        if hasattr(module, "kernel_stats"):
             yield module
 
 
-def stats_of(selection: Selection) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(architecture, stats) of every configuration selected, as each is compiled."""
-    for arch in selection.archs:
-        index = 0
-        for package in kernel_packages():
-            if not hasattr(package, "iter_names"):
-                for stats in package.iter_stats(arch, selection.only):
-                    if selection.holds(index):
-                        yield arch, stats
-                    index += 1
-                continue
-            for name in package.iter_names(arch):
-                if selection.only is None or selection.only in name:
-                    if selection.holds(index):
-                        yield arch, next(s for s in package.iter_stats(arch, name) if s["name"] == name)
-                    index += 1
+def stats_of(item: tuple[str, str, str], fresh: bool = False) -> dict[str, Any]:
+    """The stats of one (architecture, module, name)."""
+    arch, module, name = item
+    stats: dict[str, Any] = importlib.import_module(module).kernel_stats(arch, name, fresh=fresh)
+    return stats
 
 
-def faults(stats: dict[str, Any]) -> list[str]:
+def faults(stats: dict[str, Any], max_seconds: float | None = None) -> list[str]:
     """Why a kernel must not ship: spills, a stack frame, C75xx warnings, more shared memory than there is."""
-    found = []
-    for what in ("spills", "stack"):
-        if stats.get(what):
-            found.append(f"{stats[what]} bytes of {what}, must be 0")
+    found, most = [], stats.get("spill_limit", 0)
+    if stats["spills"] > most:
+        found.append(f"{stats['spills']} bytes of spills, must be at most {most}")
+    if stats.get("stack"):
+        found.append(f"a stack frame of {stats['stack']} bytes, must be 0")
     if stats["shared_bytes"] > stats["shared_limit"]:
-        found.append(f"{stats['shared_bytes']} bytes of shared memory > {stats['shared_limit']}")
+        found.append(f"{stats['shared_bytes']} bytes of shared memory, must be at most {stats['shared_limit']}")
+    if max_seconds is not None and (stats.get("seconds") or 0.0) > max_seconds:
+        found.append(f"compiled in {stats['seconds']:.1f} s, must be at most {max_seconds:g} s")
     return [*found, *stats.get("warnings", ())]
 
 
@@ -112,52 +142,111 @@ def command() -> None:
 @selecting
 def list_(archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> None:
     """Print the name of every configuration; nothing is compiled."""
-    selection = Selection(archs, only, shard)
-    for arch in archs:
-        index = 0
-        for package in kernel_packages():
-            for name in package.iter_names(arch) if hasattr(package, "iter_names") else ():
-                if only is None or only in name:
-                    if selection.holds(index):
-                        click.echo(f"{arch} {name}")
-                    index += 1
+    for arch, _, name in Selection(archs, only, shard).items(list(kernel_packages())):
+        click.echo(f"{arch} {name}")
 
 
 @command.command()
 @selecting
-def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> None:
-    """Compile into the cache, so that the first launch need not. Fails as `stats` does, naming what failed."""
-    report(Selection(archs, only, shard), table=False)
+@compiling
+def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs: int) -> None:
+    """Compile the CUDA kernels into the cache, so that the first launch need not.
+
+    Fails as `stats` does, naming what failed, and where a kernel cannot be kept. The Triton kernels are compiled by
+    Triton on their first launch.
+    """
+    keeping = [package for package in kernel_packages() if hasattr(package, "cache_folder")]
+    items = Selection(archs, only, shard).items(keeping)
+    rows = []
+    for (arch, module, name), stats in compiled(items, jobs):
+        if stats.get("unkept"):
+            folder = importlib.import_module(module).cache_folder()
+            raise FabenchError(
+                f"'{folder}' must be a folder that can be written, to keep '{name}' for {arch}, "
+                f"got {stats['unkept']}; name another in FABENCH_CACHE"
+            )
+        rows.append((arch, stats))
+    folders = ", ".join(f"'{package.cache_folder()}'" for package in keeping)
+    judge(rows, f"in {folders}")
 
 
 @command.command()
 @selecting
-def stats(archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> None:
+@compiling
+@click.option("--fresh", is_flag=True, help="Compile anew, whatever the cache holds, and time it.")
+@click.option(
+    "--max-seconds", type=click.FloatRange(0, min_open=True), metavar="S",
+    help="Also fail if a configuration takes longer to compile.",
+)  # fmt: skip
+def stats(
+    archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs: int, fresh: bool, max_seconds: float | None
+) -> None:
     """Print a line per configuration and architecture.
 
-    Exits with 1 on register spills, a stack frame, a C75xx warning of ptxas, or more shared memory than the
-    architecture has.
+    Exits with 1 on register spills (of Triton's kernels: more than they are known to need), a stack frame, a C75xx
+    warning of ptxas, or more shared memory than the architecture has.
     """
-    report(Selection(archs, only, shard), table=True)
+    from fabench.views.render import render
+    from fabench.views.show import terminal_width
+
+    rows = [(item[0], stats) for item, stats in compiled(Selection(archs, only, shard).items(list(kernel_packages())),
+                                                          jobs, fresh=fresh)]  # fmt: skip
+    click.echo(render(table(rows), "simple", terminal_width()).lstrip("\n"))
+    click.echo()
+    judge(rows, max_seconds=max_seconds)
 
 
-HEADERS = ["arch", "configuration", "registers", "stack", "spills", "shared KiB", "limit KiB", "compile s"]
+def compiled(
+    items: list[tuple[str, str, str]], jobs: int, *, fresh: bool = False
+) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]]]:
+    """Each item and its stats, as they are compiled, in order; a terminal sees how far it has come."""
+    with mapping(min(jobs, len(items)) if len(items) > FEW else 1) as over:
+        found = over(stats_of, items, [fresh] * len(items))
+        if sys.stderr.isatty():
+            with click.progressbar(found, length=len(items), label="compiling", file=sys.stderr) as shown:
+                yield from zip(items, shown, strict=True)
+        else:
+            yield from zip(items, found, strict=True)
 
 
-def report(selection: Selection, *, table: bool) -> None:
-    """Compile, print, and exit with 1 if anything is at fault."""
-    rows, wrong = [], []
-    for arch, found in stats_of(selection):
-        shared = [f"{found[key] / 1024:.1f}" for key in ("shared_bytes", "shared_limit")]
-        seconds = found.get("seconds")
-        rows.append(
-            [arch, found["name"], found["registers"], found.get("stack", ""), found["spills"], *shared,
-             "" if seconds is None else f"{seconds:.2f}"]
-        )  # fmt: skip
-        wrong += [f"{arch} {found['name']}: {fault}" for fault in faults(found)]
-    if table:
-        click.echo(tabulate(rows, HEADERS, disable_numparse=True, stralign="left"))
-    click.echo(f"{len(rows)} configurations compiled, {len(wrong)} faults")
+@contextmanager
+def mapping(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """`map`, or one over processes: NVRTC 13.0 mixes up the logs of threads."""
+    if jobs == 1:
+        yield map
+        return
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, ignore)
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+COLUMNS = ("registers", "stack B", "spills B", "shared KiB", "limit KiB", "compile s")
+
+
+def table(rows: list[tuple[str, dict[str, Any]]]) -> Any:
+    """The stats as a table."""
+    from fabench.views.grid import Cell, Table
+
+    def cells(stats: dict[str, Any]) -> list[str]:
+        seconds = stats.get("seconds")
+        return [
+            str(stats["registers"]), str(stats.get("stack", "-")), str(stats["spills"]),
+            *(f"{stats[key] / 1024:.1f}" for key in ("shared_bytes", "shared_limit")),
+            "-" if seconds is None else f"{seconds:.2f}",
+        ]  # fmt: skip
+
+    lines = tuple(((arch, stats["name"]), tuple(map(Cell, cells(stats)))) for arch, stats in rows)
+    return Table((), ("arch", "configuration"), COLUMNS, lines, ())
+
+
+def judge(rows: list[tuple[str, dict[str, Any]]], where: str = "", *, max_seconds: float | None = None) -> None:
+    """Print how many there are, and exit with 1 if anything is at fault."""
+    wrong = [f"{arch} {stats['name']}: {fault}" for arch, stats in rows for fault in faults(stats, max_seconds)]
+    counted = f"{len(rows)} configuration{'s' * (len(rows) != 1)} compiled{' ' * bool(where)}{where}"
+    click.echo(f"{counted}, {len(wrong)} fault{'s' * (len(wrong) != 1)}")
     for line in wrong:
         click.echo(line, err=True)
     if wrong:
