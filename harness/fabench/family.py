@@ -1,4 +1,4 @@
-"""A child process and all that it starts: they end together, and the child ends with this process. No torch here."""
+"""A child process and all that it starts: they end together, and with this process. No torch here."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from fabench import kinship
 
 MARK = "FABENCH_FAMILY"
 """Environment variable that every member inherits, also one that left the process group or lost its parent."""
@@ -18,32 +20,41 @@ PR_SET_PDEATHSIG = 1
 
 
 class Family:
-    """A child in a session of its own, marked so that whatever it starts can be found after it has gone."""
+    """A child in a session of its own, marked so that whatever it starts can be found after it has gone.
+
+    Beside it runs a watch: if this process is killed, so that nothing here can end the family, the watch does.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
-        self._mark = f"{MARK}={uuid.uuid4().hex}"
-        name, _, value = self._mark.partition("=")
-        self.process = subprocess.Popen(command, start_new_session=True, env={**environment, name: value}, **options)
+        name, value = MARK, uuid.uuid4().hex
+        self._mark = f"{name}={value}"
+        self._watch = subprocess.Popen(
+            [sys.executable, "-I", "-S", kinship.__file__, self._mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self.process = subprocess.Popen(
+                command, start_new_session=True, env={**environment, name: value}, **options
+            )
+        except BaseException:
+            self._dismiss()
+            raise
 
     def kill(self) -> None:
         """End the child and everything it started, at once."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for _ in range(10):  # one that is forking is found in the next look
-            if not (left := list(self._members())):
-                return
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        kinship.end(self._mark)
+        self._dismiss()
 
-    def _members(self) -> Iterator[int]:
-        """The living ones. What is dead has no environment any more."""
-        mark = self._mark.encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if mark in path.read_bytes().split(b"\0"):
-                    yield int(path.parent.name)
+    def _dismiss(self) -> None:
+        assert self._watch.stdin is not None
+        self._watch.stdin.close()
+        self._watch.wait()
 
 
 def end_with(parent: int) -> None:
