@@ -15,10 +15,11 @@ from fabench.case import Case
 from fabench.case_text import parse
 from fabench.cli import main
 from fabench.errors import CaseError, DeviceError
-from fabench.explain import Explanation, Tiling, Traffic, explain
+from fabench.explain import Explanation, Traffic, explain
 from fabench.roofline import Tile
 from fabench.suite import load, shipped
-from fabench.views.explain import in_full, in_lines
+from fabench.tiling import Tiling, plain
+from fabench.views.explain import in_cards, in_full, in_lines
 from golden_files import assert_golden
 
 H200 = gpus.named("nvidia-h200")
@@ -52,7 +53,29 @@ def test_the_command_prints_one_case_in_full_and_a_suite_by_the_line() -> None:
 
     assert one.startswith("N=8192 d=128 full bf16 batch=1 heads=32 forward\nNVIDIA A100-SXM4-40GB: 312 TFLOP/s in bf16")
     wanted = [case for case in load("smoke").cases if case.direction == "forward"]
-    assert sum(line.startswith("N=") for line in suite.splitlines()) == len(wanted)
+    assert "all: N=256 d=64 batch=1 heads=4 forward" in suite
+    assert sum(line.startswith(("full ", "causal ")) for line in suite.splitlines()) == len(wanted)
+
+
+def test_a_suite_of_two_dtypes_names_the_peak_of_both() -> None:
+    assert "67.0 TFLOP/s in fp32 (ridge 13.96 FLOP/B), 989 TFLOP/s in bf16 (ridge 206.0 FLOP/B)" in run("smoke")
+
+
+def test_a_line_has_the_kernels_tiles_else_the_papers() -> None:
+    text = run("smoke")
+
+    assert "tiled v1: cuda-v1's tiles, else the paper's" in text  # fp32 is no case of cuda-v1
+    assert "tiled v2: cuda-v2's tiles, else triton's" in text
+
+
+@pytest.mark.parametrize("width", [40, 70, 100])
+def test_everything_fits_a_terminal(width: int) -> None:
+    """But for a label, which is never broken."""
+    cases = [parse(f"N={N},d=64,causal=true,direction=forward_backward") for N in (1024, 2048)]
+    explained = [explain(case, H200) for case in cases]
+    text = "\n".join([in_full(explained[0], width), in_lines(explained, width), in_cards([H200], width)])
+
+    assert max(map(len, text.splitlines())) <= max(width, 64)
 
 
 def test_the_table_of_cards_names_a_source_for_each() -> None:
@@ -92,8 +115,8 @@ def test_the_bytes_of_the_standard_algorithm_are_its_step_table() -> None:
 
 def test_the_tiled_algorithm_reads_k_and_v_once_a_query_tile() -> None:
     N, d = 4096, 64
-    tiling = Tiling("v2", Tile(128, 64, d, d, 2, stages=2), "mine")
-    told = explain(parse(f"N={N},d={d},heads=1,dtype=bf16"), H200, [tiling])
+    case = parse(f"N={N},d={d},heads=1,dtype=bf16")
+    told = explain(case, H200, [plain("v2", case, Tile(128, 64, d, d, 2, stages=2), "mine")])
 
     v2 = traffic(told, "tiled v2")
     assert v2.algorithm == "tiled v2, 128 x 64 (mine)"
@@ -120,15 +143,16 @@ def test_memory_of_s_and_p_is_4_mib_a_head_at_1k() -> None:
 def test_v1_at_16_heads_uses_12_percent_of_the_sms() -> None:
     v1, v2 = explain(parse("N=4096,d=128,batch=1,heads=16"), H200).occupancy
 
-    assert (v1.ctas, v2.ctas) == (16, 16 * 32)
+    assert (v1.launch.ctas, v2.launch.ctas) == (16, 16 * 32)
     assert v1.sm_share == pytest.approx(0.12, abs=2e-3)
     assert v2.sm_share == 1
     assert v2.waves == pytest.approx(512 / (132 * 2))
 
 
 def test_a_tile_that_does_not_fit_says_why() -> None:
-    tiling = Tiling("v2", Tile(256, 256, 256, 256, 2, stages=2, threads=128), "mine")
-    told = explain(parse("N=4096,d=256"), gpus.named("rtx-4090"), [tiling])
+    case = parse("N=4096,d=256")
+    tiling = plain("v2", case, Tile(256, 256, 256, 256, 2, stages=2, threads=128), "mine")
+    told = explain(case, gpus.named("rtx-4090"), [tiling])
 
     mine = next(item for item in told.occupancy if item.tiling.source == "mine")
     assert mine.infeasible == ("shared memory 655360 B > 101376 B", "accumulators 1024 registers a thread > 255")
@@ -183,10 +207,17 @@ def test_tilings_come_from_the_backends_that_take_the_case() -> None:
     found = probe.tilings([case, odd], H200.device)
 
     assert set(found) == {case.id, odd.id}
-    for data in found[case.id]:
-        tiling = Tiling.from_json(data)
-        assert (tiling.tile.d, tiling.tile.dv) == (128, 128)
-        assert tiling.to_json() == data
+    tilings = [Tiling.from_json(data) for data in found[case.id]]
+    assert [(tiling.source, tiling.loop) for tiling in tilings] == [
+        ("cuda-v1", "v1"),
+        ("cuda-v2", "v2"),
+        ("triton", "v2"),
+    ]
+    for tiling, data in zip(tilings, found[case.id], strict=True):
+        (launch,) = tiling.launches
+        assert (launch.tile.d, launch.tile.dv) == (128, 128)
+        assert json.loads(json.dumps(tiling.to_json())) == data
+    assert [data["source"] for data in found[odd.id]] == ["triton"]
 
 
 @pytest.mark.parametrize("slug", ["nvidia-h100-sxm", "h100-sxm", "nvidia-h100-80gb-hbm3", "nvidia-a100-sxm4-40gb",

@@ -19,7 +19,7 @@ from fabench.names import Accuracy, Alignment, Direction
 if TYPE_CHECKING:
     import torch
 
-    from fabench.explain import Tiling
+    from fabench.tiling import Tiling
 
     Output: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
     Call: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Output]
@@ -200,7 +200,10 @@ class Backend:
         return not self.reasons(case, device)
 
     def tiling(self, case: Case, device: Device) -> Tiling | None:
-        """How its forward kernel cuts `case` on `device`, for `fabench explain`; None if it does not say."""
+        """How its kernels cut `case` on `device`, for `fabench explain`; None if it does not say.
+
+        Asked only of cases it takes, with no torch and perhaps no GPU: `device` may be a card that is not here.
+        """
         return None
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:

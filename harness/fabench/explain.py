@@ -1,45 +1,22 @@
 """The model of one case on one card: FLOPs, HBM traffic by algorithm and step, roofline, memory, CTAs, tiles.
 
-Formulas and their sources are in `cost`, `steps` and `roofline`; here they are put together. All in base units.
+Formulas and their sources are in `cost`, `steps`, `tiled_steps` and `roofline`; here they are put together. All is in
+base units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fabench import roofline, steps
 from fabench.case import Case
 from fabench.cost import Cost, MemoryModel, cost, extra_memory, lse_bytes, output_bytes, score_bytes
 from fabench.dtypes import DTYPES
 from fabench.gpus import Gpu
-from fabench.roofline import Tile
 from fabench.steps import Step
-
-Loop = Literal["v1", "v2"]
-"""v1: the outer loop is over K and V (2022). v2: it is over Q (2023)."""
-
-CTA_RESERVE = 1024
-"""Bytes of shared memory that the driver keeps of each CTA (CUDA programming guide, compute capability 8 and later)."""
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How a kernel cuts a case: its loop order and tile, and who cuts it so."""
-
-    loop: Loop
-    tile: Tile
-    source: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Tiling:
-        """The tiling `to_json` wrote."""
-        return cls(data["loop"], Tile(**data["tile"]), data["source"])
+from fabench.tiling import LOOPS, Launch, Tiling, paper
 
 
 @dataclass(frozen=True)
@@ -70,9 +47,9 @@ class Occupancy:
     """How the grid of a tiled kernel meets the card."""
 
     tiling: Tiling
-    ctas: int
+    launch: Launch
     ctas_per_sm: int | None
-    """As shared memory allows."""
+    """The most that fit at once; None if the tile does not fit at all, or the card's memory is not known."""
     waves: float | None
     sm_share: float | None
     infeasible: tuple[str, ...]
@@ -90,7 +67,7 @@ class Explanation:
     bandwidth: float | None
     ridge: float | None
     traffic: tuple[Traffic, ...]
-    """ideal, standard, tiled v1, tiled v2."""
+    """ideal, standard, then each tiling, v1 before v2."""
     occupancy: tuple[Occupancy, ...]
     score_bytes: int
     """S and P together."""
@@ -125,14 +102,14 @@ def explain(case: Case, gpu: Gpu, tilings: Sequence[Tiling] = ()) -> Explanation
     counted = cost(case)
     peak, bandwidth = gpu.peaks.flops.get(case.dtype), gpu.peaks.bandwidth
     known = {tiling.loop for tiling in tilings}
-    cut = [*(paper_tiling(loop, case, gpu) for loop in LOOPS if loop not in known), *tilings]
+    cut = [*(paper(loop, case, gpu.shared_per_cta) for loop in LOOPS if loop not in known), *tilings]
     cut.sort(key=lambda tiling: tiling.loop)
-    moved = {"standard": steps.standard(case)} | {algorithm_name(tiling): tiled(case, tiling) for tiling in cut}
+    moved = [("standard", tuple(steps.standard(case))), *((tiling.name, tiling.steps) for tiling in cut)]
     written = output_bytes(case)
     traffic = [_traffic("ideal", counted, counted.ideal_bytes - written, written, peak, bandwidth)]
-    for name, parts in moved.items():
+    for name, parts in moved:
         read, wrote = sum(step.read_bytes for step in parts), sum(step.written_bytes for step in parts)
-        traffic.append(_traffic(name, counted, read, wrote, peak, bandwidth, tuple(parts)))
+        traffic.append(_traffic(name, counted, read, wrote, peak, bandwidth, parts))
     on_chip = gpu.shared_per_cta
     return Explanation(
         case=case,
@@ -142,7 +119,7 @@ def explain(case: Case, gpu: Gpu, tilings: Sequence[Tiling] = ()) -> Explanation
         bandwidth=bandwidth,
         ridge=roofline.ridge(peak, bandwidth) if peak and bandwidth else None,
         traffic=tuple(traffic),
-        occupancy=tuple(occupancy(tiling, case, gpu) for tiling in cut),
+        occupancy=tuple(occupancy(tiling, launch, gpu) for tiling in cut for launch in tiling.launches),
         score_bytes=2 * score_bytes(case),
         lse_bytes=lse_bytes(case),
         extra_bytes={"standard": extra_memory(case, "standard"), "flash": extra_memory(case, "flash")},
@@ -150,52 +127,20 @@ def explain(case: Case, gpu: Gpu, tilings: Sequence[Tiling] = ()) -> Explanation
     )
 
 
-LOOPS: tuple[Loop, ...] = ("v1", "v2")
-
-
-def algorithm_name(tiling: Tiling) -> str:
-    """'tiled v2, 128 x 64 (cuda-v2)'."""
-    return f"tiled {tiling.loop}, {tiling.tile.Br} x {tiling.tile.Bc} ({tiling.source})"
-
-
-def tiled(case: Case, tiling: Tiling) -> list[Step]:
-    """The steps of a tiled kernel in the case's direction; the backward has K and V in its outer loop in both."""
-    tile = tiling.tile
-    forward = steps.tiled_v1_forward if tiling.loop == "v1" else steps.tiled_v2_forward
-    return [
-        *([] if case.direction == "backward" else forward(case, tile.Br, tile.Bc)),
-        *(steps.tiled_backward(case, tile.Br, tile.Bc) if case.has_backward else []),
-    ]
-
-
-def paper_tiling(loop: Loop, case: Case, gpu: Gpu) -> Tiling:
-    """The tile of the papers where no kernel says its own.
-
-    v1: Bc = ceil(M/4d) and Br = min(Bc, d) with M elements on chip (2022, algorithm 1), rounded down to multiples of
-    16, the rows of a matrix instruction. v2: 128 x 64 with two stages (2023, §3.3 has 64 or 128 for either).
-    """
-    e = DTYPES[case.dtype].bytes
-    if loop == "v2":
-        return Tiling("v2", Tile(128, 64, case.d, case.dv, e, stages=2), "the paper's")
-    rows = -(-(gpu.shared_per_cta or 96 * 1024) // e // (4 * max(case.d, case.dv)))
-    Bc = max(16, rows // 16 * 16)
-    Br = max(16, min(Bc, case.d) // 16 * 16)
-    return Tiling("v1", Tile(Br, Bc, case.d, case.dv, e, threads=256), "the paper's")
-
-
-def occupancy(tiling: Tiling, case: Case, gpu: Gpu) -> Occupancy:
-    """CTAs, waves and feasibility of a tiling of the forward."""
-    grid = roofline.ctas(tiling.loop, case.batch * case.heads, case.Nq, tiling.tile.Br)
-    fit = None
-    if gpu.shared_per_sm:
-        fit = max(1, gpu.shared_per_sm // (tiling.tile.shared_bytes + CTA_RESERVE))
+def occupancy(tiling: Tiling, launch: Launch, gpu: Gpu) -> Occupancy:
+    """Waves and feasibility of one kernel of a tiling."""
+    tile, fit = launch.tile, None
+    infeasible = tuple(tile.reasons(gpu.shared_per_cta, gpu.registers_per_thread)) if gpu.shared_per_cta else ()
+    if gpu.shared_per_sm and not infeasible:
+        fit = max(1, tile.ctas_per_sm(gpu.shared_per_sm, gpu.registers_per_sm))
+        fit = min(fit, launch.ctas_per_sm or fit)
     return Occupancy(
         tiling=tiling,
-        ctas=grid,
+        launch=launch,
         ctas_per_sm=fit,
-        waves=roofline.waves(grid, gpu.sms, fit) if gpu.sms and fit else None,
-        sm_share=roofline.sm_share(grid, gpu.sms) if gpu.sms else None,
-        infeasible=tuple(tiling.tile.reasons(gpu.shared_per_cta)) if gpu.shared_per_cta else (),
+        waves=roofline.waves(launch.ctas, gpu.sms, fit) if gpu.sms and fit else None,
+        sm_share=roofline.sm_share(launch.ctas, gpu.sms) if gpu.sms else None,
+        infeasible=infeasible,
     )
 
 
@@ -246,12 +191,13 @@ def _traffic_json(traffic: Traffic) -> dict[str, Any]:
 
 
 def _occupancy_json(item: Occupancy) -> dict[str, Any]:
-    tile = item.tiling.tile
+    tile = item.launch.tile
     return {
         "loop": item.tiling.loop,
         "source": item.tiling.source,
+        "kernel": item.launch.kernel,
         "tile": asdict(tile) | {"shared_bytes": tile.shared_bytes, "accumulator_registers": tile.accumulator_registers},
-        "ctas": item.ctas,
+        "ctas": item.launch.ctas,
         "ctas_per_sm": item.ctas_per_sm,
         "waves": item.waves,
         "sm_share": item.sm_share,

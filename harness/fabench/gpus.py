@@ -27,6 +27,10 @@ class Gpu:
     """Bytes of shared memory of one SM."""
     shared_per_cta: int | None = None
     """Bytes of it that one CTA can have."""
+    registers_per_sm: int = 65536
+    """32-bit registers: 64 K of every NVIDIA SM (CUDA programming guide, technical specifications, from 5.0 on)."""
+    registers_per_thread: int = 255
+    """Most that one thread can have (as above)."""
     l2_bytes: int | None = None
     memory_bytes: int | None = None
     capability: tuple[int, int] | None = None
@@ -64,6 +68,8 @@ class _Entry:
     l2_mib: float
     memory_gib: float
     source: str
+    registers: tuple[int, int] = (Gpu.registers_per_sm, Gpu.registers_per_thread)
+    """(per SM, per thread)."""
 
 
 _CUDA = "CUDA programming guide, technical specifications (shared memory)"
@@ -83,7 +89,7 @@ _ENTRIES = (
            f"NVIDIA Ada architecture whitepaper; {_CUDA}"),
     _Entry(("nvidia-l40s",), "NVIDIA L40S", (8, 9), 142, (100, 99), 96, 48, f"NVIDIA L40S datasheet; {_CUDA}"),
     _Entry(("mi300x", "amd-instinct-mi300x"), "AMD Instinct MI300X", None, 304, (64, 64), 32, 192,
-           "AMD CDNA 3 whitepaper: compute units, LDS a compute unit, L2 of 8 dies"),
+           "AMD CDNA 3 whitepaper: compute units, LDS and registers a compute unit, L2 of 8 dies", (131072, 512)),
 )  # fmt: skip
 
 SHARED_KIB: dict[tuple[int, int], tuple[int, int]] = {
@@ -114,6 +120,8 @@ def named(slug: str) -> Gpu:
         sms=entry.sms,
         shared_per_sm=per_sm * KIB,
         shared_per_cta=per_cta * KIB,
+        registers_per_sm=entry.registers[0],
+        registers_per_thread=entry.registers[1],
         l2_bytes=int(entry.l2_mib * MIB),
         memory_bytes=int(entry.memory_gib * GIB),
         capability=entry.capability,

@@ -103,7 +103,7 @@ def devices(timeout_s: float = TIMEOUT_S) -> list[Device]:
 
 
 def tilings(cases: Sequence[Case], device: Device, timeout_s: float = TIMEOUT_S) -> dict[str, list[dict[str, Any]]]:
-    """case.id -> the tilings (`explain.Tiling` as JSON) of the shipped kernels that take the case on `device`."""
+    """case.id -> the tilings (`tiling.Tiling` as JSON) of the shipped kernels that take the case on `device`."""
     request = {"ask": "tilings", "device": device.to_json(), "cases": [case.key for case in cases]}
     found: dict[str, list[dict[str, Any]]] = call(request, timeout_s)["tilings"]
     return found
@@ -275,7 +275,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tilings(cases: Sequence[Case], device: Device) -> dict[str, list[dict[str, Any]]]:
-    shipped = registry.shipped().values()
+    shipped = [backend for backend in registry.shipped().values() if type(backend).tiling is not Backend.tiling]
     return {
         case.id: [
             tiling.to_json()

@@ -10,6 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+CTA_RESERVE = 1024
+"""Bytes of shared memory that the driver keeps of each CTA (CUDA programming guide, compute capability 8 and later)."""
+
 
 def ridge(peak_flops: float, bandwidth: float) -> float:
     """FLOP/byte above which a device of `peak_flops` FLOP/s and `bandwidth` bytes/s is bound by arithmetic."""
@@ -48,7 +51,7 @@ def read_ratio(d: int, memory_bytes: int, element_bytes: int) -> float:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile choice of a flash kernel: Br queries by Bc keys, `stages` buffers for K and V, `threads` a CTA."""
+    """A tile choice of a flash kernel: Br queries by Bc keys, `stages` buffers for what it streams, `threads` a CTA."""
 
     Br: int
     Bc: int
@@ -59,17 +62,31 @@ class Tile:
     threads: int = 128
     scores_in_shared: bool = False
     """The S tile lives in shared memory rather than in registers."""
+    shared: int | None = None
+    """Bytes of shared memory where a kernel lays it out otherwise than the formula of `shared_bytes`."""
+    accumulators: int | None = None
+    """float32 sums of a CTA where a kernel has others than the O and S of a forward."""
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA: (Br·d + stages·Bc·(d + dv))·e, and the S tile if it lives there."""
+        if self.shared is not None:
+            return self.shared
         elements = self.Br * self.d + self.stages * self.Bc * (self.d + self.dv)
         return (elements + (self.Br * self.Bc if self.scores_in_shared else 0)) * self.element_bytes
 
     @property
     def accumulator_registers(self) -> int:
         """32-bit registers a thread needs for the float32 accumulators of O and S: Br·(dv + Bc)/threads, rounded up."""
-        return math.ceil(self.Br * (self.dv + (0 if self.scores_in_shared else self.Bc)) / self.threads)
+        sums = self.accumulators
+        if sums is None:
+            sums = self.Br * (self.dv + (0 if self.scores_in_shared else self.Bc))
+        return math.ceil(sums / self.threads)
+
+    def ctas_per_sm(self, shared_per_sm: int, registers_per_sm: int) -> int:
+        """CTAs that fit an SM at once, by shared memory and by the registers of the accumulators: an upper bound."""
+        by_registers = registers_per_sm // max(1, self.threads * self.accumulator_registers)
+        return min(shared_per_sm // (self.shared_bytes + CTA_RESERVE), by_registers)
 
     def reasons(self, shared_limit: int, register_limit: int = 255) -> list[str]:
         """Why the tile is not feasible with `shared_limit` bytes of shared memory a CTA; empty if it is."""

@@ -1,23 +1,23 @@
-"""HBM traffic, step by step, of the standard algorithm and of the tiled ones: what `explain` sets beside a measurement.
+"""HBM traffic, step by step, of the standard algorithm: what `explain` sets beside a measurement.
 
-Each algorithm is a list of steps, each step a list of transfers between HBM and the chip, for all batches and heads of
-a case. The models ignore L2, so for the tiled algorithms they are an upper bound of what reaches HBM (`ideal_bytes` is
-the lower one), and k and v count once for each query head, as if GQA expanded them. Sources: Dao et al. 2022 (arXiv
-2205.14135, algorithms 0, 1 and 4) and Dao 2023 (arXiv 2307.08691, algorithm 1).
+An algorithm is a list of steps, a step a list of transfers between HBM and the chip, for all batches and heads of a
+case. k and v count once for each query head, as if GQA expanded them. Source: Dao et al. 2022 (arXiv 2205.14135,
+algorithms 0 and 3). The tiled algorithms are in `tiled_steps`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fabench.case import Case, Mask
+from fabench.case import Case
 from fabench.dtypes import DTYPES
 
 Way = Literal["read", "write"]
 FP32 = 4
+FLOAT32 = frozenset({"LSE", "m, l", "delta", "sums of O", "parts of O", "parts of LSE", "sums of dQ"})
+"""Tensors that are float32 whatever the inputs are."""
 SOFTMAX_FLOPS = 3
 """Subtract, exponentiate, divide: the FLOPs an element of softmax costs. Shown in step tables, never in a rate."""
 
@@ -93,7 +93,7 @@ def total_intensity(steps: Sequence[Step]) -> float:
     return sum(step.flops for step in steps if step.counted) / moved if moved else 0.0
 
 
-class _Tensors:
+class Tensors:
     """Builds transfers for a case: sizes by the names of the papers, one line a step."""
 
     def __init__(self, case: Case) -> None:
@@ -104,13 +104,26 @@ class _Tensors:
         self.sizes |= {f"d{name}": size for name, size in self.sizes.items()}
         self.sizes |= dict.fromkeys(("S", "P", "dP", "dS"), Nq * Nk)
 
-    def step(self, name: str, flops_per_head: int, reads: str, writes: str, counted: bool = True) -> Step:
-        read = [self.transfer(tensor, "read", self.sizes[tensor]) for tensor in reads.split()]
-        written = [self.transfer(tensor, "write", self.sizes[tensor]) for tensor in writes.split()]
-        return Step(name, flops_per_head * self.heads, (*read, *written), counted)
+    def whole(self, name: str, flops_per_head: int, reads: str, writes: str, counted: bool = True) -> Step:
+        """A step that reads and writes whole tensors, named in one string each."""
+        read, written = ({tensor: self.sizes[tensor] for tensor in names.split()} for names in (reads, writes))
+        return self.step(name, flops_per_head * self.heads, read, written, counted=counted)
 
-    def transfer(self, tensor: str, way: Way, per_head: int, element_bytes: int | None = None) -> Transfer:
-        return Transfer(tensor, way, per_head * self.heads, element_bytes or self.e)
+    def step(
+        self, name: str, flops: int, reads: Mapping[str, int], writes: Mapping[str, int], *, counted: bool = True
+    ) -> Step:
+        """A step of `flops` in all that moves so many elements of each tensor a head."""
+        ways: tuple[tuple[Way, Mapping[str, int]], ...] = ("read", reads), ("write", writes)
+        return Step(
+            name,
+            flops,
+            tuple(
+                Transfer(tensor, way, elements * self.heads, FP32 if tensor in FLOAT32 else self.e)
+                for way, moved in ways
+                for tensor, elements in moved.items()
+            ),
+            counted,
+        )
 
 
 def standard_forward(case: Case) -> list[Step]:
@@ -119,23 +132,23 @@ def standard_forward(case: Case) -> list[Step]:
     A mask saves nothing: the matrices are full. The scale is folded into the first product (a pass of its own would
     add 2N²).
     """
-    t, product = _Tensors(case), 2 * case.Nq * case.Nk
+    t, product = Tensors(case), 2 * case.Nq * case.Nk
     return [
-        t.step("S = QKᵀ", product * case.d, "Q K", "S"),
-        t.step("softmax", SOFTMAX_FLOPS * case.Nq * case.Nk, "S", "P", counted=False),
-        t.step("O = PV", product * case.dv, "P V", "O"),
+        t.whole("S = QKᵀ", product * case.d, "Q K", "S"),
+        t.whole("softmax", SOFTMAX_FLOPS * case.Nq * case.Nk, "S", "P", counted=False),
+        t.whole("O = PV", product * case.dv, "P V", "O"),
     ]
 
 
 def standard_backward(case: Case) -> list[Step]:
     """dV, dP, dS, dQ, dK from the stored P: reads 5N² + 5Nd, writes 2N² + 3Nd elements a head."""
-    t, product = _Tensors(case), 2 * case.Nq * case.Nk
+    t, product = Tensors(case), 2 * case.Nq * case.Nk
     return [
-        t.step("dV = PᵀdO", product * case.dv, "P dO", "dV"),
-        t.step("dP = dO Vᵀ", product * case.dv, "dO V", "dP"),
-        t.step("dS = P∘(dP - delta)", SOFTMAX_FLOPS * case.Nq * case.Nk, "P dP", "dS", counted=False),
-        t.step("dQ = dS K", product * case.d, "dS K", "dQ"),
-        t.step("dK = dSᵀQ", product * case.d, "dS Q", "dK"),
+        t.whole("dV = PᵀdO", product * case.dv, "P dO", "dV"),
+        t.whole("dP = dO Vᵀ", product * case.dv, "dO V", "dP"),
+        t.whole("dS = P∘(dP - delta)", SOFTMAX_FLOPS * case.Nq * case.Nk, "P dP", "dS", counted=False),
+        t.whole("dQ = dS K", product * case.d, "dS K", "dQ"),
+        t.whole("dK = dSᵀQ", product * case.d, "dS Q", "dK"),
     ]
 
 
@@ -143,109 +156,3 @@ def standard(case: Case) -> list[Step]:
     """The standard algorithm in the case's direction."""
     forward = [] if case.direction == "backward" else standard_forward(case)
     return forward + (standard_backward(case) if case.has_backward else [])
-
-
-def tiles(mask: Mask, Br: int, Bc: int) -> Iterator[tuple[range, range]]:
-    """For each tile of Br queries, its queries and the key tiles of Bc keys that hold an attended pair.
-
-    The mask is a band, so a tile's key tiles are contiguous, and its first and last query decide which.
-    """
-    for start in range(0, mask.Nq, Br):
-        queries = range(start, min(start + Br, mask.Nq))
-        low = 0 if mask.left is None else max(0, queries[0] + mask.offset - mask.left)
-        high = mask.Nk if mask.right is None else min(mask.Nk, queries[-1] + mask.offset + mask.right + 1)
-        yield queries, range(low // Bc, math.ceil(high / Bc)) if low < high else range(0)
-
-
-def _visits(mask: Mask, Br: int, Bc: int) -> tuple[int, int, int, int]:
-    """What a head touches: keys over all query tiles, queries over all key tiles, keys at all, pairs of tiles."""
-    keys_read = queries_visited = visits = 0
-    visited: set[int] = set()
-    for queries, key_tiles in tiles(mask, Br, Bc):
-        if key_tiles:
-            keys_read += min(key_tiles.stop * Bc, mask.Nk) - key_tiles.start * Bc
-            queries_visited += len(queries) * len(key_tiles)
-            visits += len(key_tiles)
-            visited.update(key_tiles)
-    return keys_read, queries_visited, sum(min(Bc, mask.Nk - tile * Bc) for tile in visited), visits
-
-
-def tiled_v2_forward(case: Case, Br: int, Bc: int) -> list[Step]:
-    """Outer loop over Q (2023): Q once, K and V once for each query tile, O and LSE written once.
-
-    A head moves Nd + 2Nd·ceil(N/Br) + Nd + N elements; under a mask only tiles that hold an attended pair are read.
-    """
-    t = _Tensors(case)
-    keys_read, _, _, visits = _visits(case.mask, Br, Bc)
-    return [
-        Step(
-            "for each Q tile: K, V tiles",
-            _tile_flops(case, visits, Br, Bc),
-            (
-                t.transfer("Q", "read", t.sizes["Q"]),
-                t.transfer("K", "read", keys_read * case.d),
-                t.transfer("V", "read", keys_read * case.dv),
-                t.transfer("O", "write", t.sizes["O"]),
-                t.transfer("LSE", "write", case.Nq, FP32),
-            ),
-        )
-    ]
-
-
-def tiled_v1_forward(case: Case, Br: int, Bc: int, accumulator_bytes: int | None = None) -> list[Step]:
-    """Outer loop over K and V (2022): K and V once; Q, O, m, l read, and O, m, l written, for each key tile.
-
-    A head moves 2Nd + ceil(N/Bc)·(2Nd + 2N read, Nd + 2N written) elements. O between outer steps has
-    `accumulator_bytes` an element (None: the case's dtype).
-    """
-    t = _Tensors(case)
-    _, queries_visited, keys, visits = _visits(case.mask, Br, Bc)
-    o = queries_visited * case.dv
-    return [
-        Step(
-            "for each K, V tile: Q tiles",
-            _tile_flops(case, visits, Br, Bc),
-            (
-                t.transfer("K", "read", keys * case.d),
-                t.transfer("V", "read", keys * case.dv),
-                t.transfer("Q", "read", queries_visited * case.d),
-                t.transfer("O", "read", o, accumulator_bytes),
-                t.transfer("m, l", "read", 2 * queries_visited, FP32),
-                t.transfer("O", "write", o, accumulator_bytes),
-                t.transfer("m, l", "write", 2 * queries_visited, FP32),
-            ),
-        )
-    ]
-
-
-def tiled_backward(case: Case, Br: int, Bc: int) -> list[Step]:
-    """Outer loop over K and V, P recomputed: K, V once; Q, dO, O, LSE for each key tile; dQ added to in float32 there.
-
-    dK and dV are written once, whether or not anything attends to them.
-    """
-    t = _Tensors(case)
-    _, queries_visited, keys, visits = _visits(case.mask, Br, Bc)
-    products = 2 * visits * Br * Bc * (3 * case.d + 2 * case.dv) * t.heads
-    return [
-        Step(
-            "for each K, V tile: Q, dO tiles",
-            products,
-            (
-                t.transfer("K", "read", keys * case.d),
-                t.transfer("V", "read", keys * case.dv),
-                t.transfer("Q", "read", queries_visited * case.d),
-                t.transfer("dO", "read", queries_visited * case.dv),
-                t.transfer("O", "read", queries_visited * case.dv),
-                t.transfer("LSE", "read", queries_visited, FP32),
-                t.transfer("dQ", "read", queries_visited * case.d, FP32),
-                t.transfer("dQ", "write", queries_visited * case.d, FP32),
-                t.transfer("dK", "write", t.sizes["K"]),
-                t.transfer("dV", "write", t.sizes["V"]),
-            ),
-        )
-    ]
-
-
-def _tile_flops(case: Case, visits: int, Br: int, Bc: int) -> int:
-    """FLOPs of the tiles visited in a forward, masked elements inside a tile included: what the tensor cores do."""
-    return 2 * visits * Br * Bc * (case.d + case.dv) * case.batch * case.heads

@@ -106,11 +106,20 @@ class BackwardTile:
         """Keys a CTA owns."""
         return self.warps_kv * self.m_tiles * 16
 
+    @property
+    def p_in_registers(self) -> bool:
+        """A warp's scores are of its own keys alone, so that P need not go through shared memory."""
+        return self.warps == self.warps_kv
+
+    @property
+    def stages(self) -> int:
+        """Buffers of Q, dO, LSE, delta: without P in registers, the step before still needs its own."""
+        return 2 if self.p_in_registers else 3
+
     def smem_bytes(self, d: int) -> int:
-        """K and V; two buffers of dS, and of P unless in registers; two or three stages of Q, dO, LSE, delta."""
-        in_registers = self.warps == self.warps_kv
-        stages, buffers = (2, 2) if in_registers else (3, 4)
-        return 4 * d * self.block_kv + buffers * 2 * self.block_kv * self.block_q + stages * self.block_q * (4 * d + 8)
+        """K and V; two buffers of dS, and of P unless in registers; the stages of Q, dO, LSE, delta."""
+        scores = (2 if self.p_in_registers else 4) * 2 * self.block_kv * self.block_q
+        return 4 * d * self.block_kv + scores + self.stages * self.block_q * (4 * d + 8)
 
     def macros(self) -> dict[str, int]:
         """What is passed by -D."""
@@ -274,6 +283,19 @@ def config(kernel: str, d: int, dtype: str, mask: Mask, arch: str) -> Config:
     # 128 bytes are left for what the kernels declare statically.
     fitting = (tile for tile in tiles if tile.smem_bytes(b) + 128 <= smem_limit(arch))
     return Config(kernel, dtype, next(fitting), b, mask)
+
+
+def choose_splits(ctas: int, kv_tiles: int, slots: int) -> int:
+    """How many CTAs share the keys of a query tile: 1 where the grid fills the card, else the fewest that nearly do.
+
+    `slots` is how many CTAs the card runs at once. Of the counts that leave each CTA at least 4 key tiles, the smallest
+    whose waves are at least 85 % as full as those of the best count.
+    """
+    most = min(kv_tiles // 4, slots, 64)
+    if ctas >= 0.8 * slots or most < 2:
+        return 1
+    fullness = [ctas * s / slots / -(-ctas * s // slots) for s in range(1, most + 1)]
+    return next(s for s, full in enumerate(fullness, 1) if full >= 0.85 * max(fullness))
 
 
 def helper(kernel: str, dtype: str) -> Config:

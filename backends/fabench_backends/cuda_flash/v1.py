@@ -8,11 +8,13 @@ from fabench.backend import Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
 from fabench_backends.cuda_flash.facts import CudaFlash
+from fabench_backends.cuda_flash.tiling import tiling
 
 if TYPE_CHECKING:
     import torch
 
     from fabench.backend import Output
+    from fabench.tiling import Tiling
 
 
 class CudaV1(CudaFlash):
@@ -32,6 +34,10 @@ class CudaV1(CudaFlash):
         deterministic=("O", "LSE", "dQ", "dK", "dV"),
         kernels=(r"^flash_v1_(fwd|bwd)$",),
     )
+
+    def tiling(self, case: Case, device: Device) -> Tiling | None:
+        """The tiles of its kernels on `device`."""
+        return tiling("v1", self.name, case, device)
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
         """Bind the case's mask and scale; the first launch compiles what it needs, unless the cache has it."""

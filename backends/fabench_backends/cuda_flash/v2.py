@@ -9,11 +9,13 @@ from fabench.backend import Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
 from fabench_backends.cuda_flash.facts import CudaFlash
+from fabench_backends.cuda_flash.tiling import tiling
 
 if TYPE_CHECKING:
     import torch
 
     from fabench.backend import Output
+    from fabench.tiling import Tiling
 
 
 class CudaV2(CudaFlash):
@@ -36,6 +38,10 @@ class CudaV2(CudaFlash):
         kernels=(r"^flash_v2_(fwd|bwd)$",),
     )
     repeatable_dQ = False
+
+    def tiling(self, case: Case, device: Device) -> Tiling | None:
+        """The tiles of its kernels on `device`."""
+        return tiling("v2", self.name, case, device)
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:
         """Bind the case's mask and scale; the first launch compiles what it needs, unless the cache has it."""
@@ -60,6 +66,10 @@ class CudaV2Deterministic(CudaV2):
         deterministic=("O", "LSE", "dQ", "dK", "dV"),
     )
     repeatable_dQ = True
+
+    def tiling(self, case: Case, device: Device) -> Tiling | None:
+        """None: it would say what cuda-v2 says."""
+        return None
 
 
 cuda_v2 = CudaV2()

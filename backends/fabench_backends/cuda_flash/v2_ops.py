@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import aligned, band, ceil_div, check, helper, loaded, mask_kind, strides
+from fabench_backends.cuda_flash.configs import choose_splits
 from fabench_backends.cuda_flash.params import ForwardParams
 
 MAX_D = 256
@@ -40,19 +41,6 @@ def attention(
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     O, LSE = forward(q, k, v, scale, float(softcap), low, high, deterministic)
     return (O, LSE) if return_lse else O
-
-
-def choose_splits(ctas: int, kv_tiles: int, slots: int) -> int:
-    """How many CTAs share the keys of a query tile: 1 where the grid fills the card, else the fewest that nearly do.
-
-    `slots` is how many CTAs the card runs at once. Of the counts that leave each CTA at least 4 key tiles, the smallest
-    whose waves are at least 85 % as full as those of the best count.
-    """
-    most = min(kv_tiles // 4, slots, 64)
-    if ctas >= 0.8 * slots or most < 2:
-        return 1
-    fullness = [ctas * s / slots / ceil_div(ctas * s, slots) for s in range(1, most + 1)]
-    return next(s for s, full in enumerate(fullness, 1) if full >= 0.85 * max(fullness))
 
 
 @torch.library.custom_op("fabench::cuda_v2_forward", mutates_args=())

@@ -12,8 +12,8 @@ from fabench.errors import UsageError
 
 if TYPE_CHECKING:
     from fabench.case import Case
-    from fabench.explain import Tiling
     from fabench.gpus import Gpu
+    from fabench.tiling import Tiling
 
 
 @click.command()
@@ -35,11 +35,14 @@ def command(suite: str | None, case_text: str | None, where: str | None, slug: s
     Nothing is run, and no GPU is needed, unless --gpu is 'this'. A suite of several cases is a line a case; json has
     everything, in base units.
     """  # fmt: skip
+    from fabench import gpus
     from fabench.explain import explain
-    from fabench.views.explain import in_full, in_lines
+    from fabench.views.explain import in_cards, in_full, in_lines
+    from fabench.views.show import terminal_width
 
+    width = terminal_width()
     if slug == "list":
-        click.echo(_list())
+        click.echo(in_cards([gpus.named(name) for name in gpus.slugs()], width))
         return
     cases = _cases(suite, case_text, where)
     gpu = _gpu(slug, cases)
@@ -48,7 +51,7 @@ def command(suite: str | None, case_text: str | None, where: str | None, slug: s
     if style == "json":
         click.echo(json.dumps([explanation.to_json() for explanation in explanations], indent=1, ensure_ascii=False))
     else:
-        click.echo(in_full(explanations[0]) if len(cases) == 1 else in_lines(explanations))
+        click.echo(in_full(explanations[0], width) if len(cases) == 1 else in_lines(explanations, width))
 
 
 def _cases(suite: str | None, case_text: str | None, where: str | None) -> list[Case]:
@@ -80,33 +83,7 @@ def _gpu(slug: str, cases: Sequence[Case]) -> Gpu:
 
 def _tilings(cases: Sequence[Case], gpu: Gpu) -> dict[str, list[Tiling]]:
     from fabench import probe
-    from fabench.explain import Tiling
+    from fabench.tiling import Tiling
 
     found = probe.tilings(cases, gpu.device)
     return {case.id: [Tiling.from_json(data) for data in found[case.id]] for case in cases}
-
-
-def _list() -> str:
-    from tabulate import tabulate
-
-    from fabench import gpus
-    from fabench.text import bytes_text
-    from fabench.views.values import significant
-
-    cards = [gpus.named(slug) for slug in gpus.slugs()]
-    rows = [
-        [
-            card.slug,
-            card.name,
-            significant(card.peaks.flops["bf16"] / 1e12),
-            significant((card.peaks.bandwidth or 0) / 1e12),
-            card.sms,
-            bytes_text(card.shared_per_sm or 0),
-            bytes_text(card.l2_bytes or 0),
-        ]
-        for card in cards
-    ]
-    names = ["--gpu", "name", "bf16 TFLOP/s", "TB/s", "SMs", "on chip/SM", "L2"]
-    sources = "\n".join(f"{card.slug}: {card.sources}" for card in cards)
-    sides = ["left", "left", *["right"] * 5]
-    return tabulate(rows, names, disable_numparse=True, colalign=sides) + "\n\n" + sources

@@ -45,8 +45,9 @@ def command(
     """
     from fabench import gpus, probe
     from fabench.case_text import parse
-    from fabench.explain import Tiling, explain
+    from fabench.explain import explain
     from fabench.profiling.session import profile
+    from fabench.tiling import Tiling
     from fabench.views.profile import render
 
     case = parse(case_text)

@@ -24,6 +24,37 @@ def render(table: Table, style: str, width: int | None = None) -> str:
     return STYLES[style](table, width)
 
 
+def listed(lines: Sequence[str], style: str, width: int | None = None) -> str:
+    """Sentences under one another: a Markdown list, or plain lines that fit a terminal."""
+    return "\n".join(f"- {escaped(line)}" if style == "github" else wrapped(line, width, "  ") for line in lines)
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> str:
+    """The text broken to fit a terminal of `width` columns."""
+    if width is None:
+        return text
+    return textwrap.fill(text, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def escaped(text: str) -> str:
+    """The text so that Markdown shows its characters and obeys none of them."""
+    return re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text)
+
+
+def table_width(table: Table) -> int:
+    """Columns that the simple format needs to draw the table in one block."""
+    drawn = _draw(table, _PLAIN, "simple", _PLAIN.columns(table))
+    return max(len(line.rstrip()) for line in drawn.splitlines())
+
+
+def plain_table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, *, labels: int = 1
+) -> str:
+    """Rows of text in the simple format: the first columns are labels, the others numbers or words, to the right."""
+    lines = tuple((tuple(row[:labels]), tuple(map(Cell, row[labels:]))) for row in rows)
+    return _simple(Table((), tuple(names[:labels]), tuple(names[labels:]), lines, ()), width)
+
+
 @dataclass(frozen=True)
 class _Marks:
     """How a format writes text and footnote marks."""
@@ -69,14 +100,16 @@ def _plain_marks(numbers: Sequence[int]) -> str:
     return " " + ",".join(map(superscript, numbers))
 
 
+_PLAIN = _Marks(str, _plain_marks, aligned=True)
+
+
 def _simple(table: Table, width: int | None) -> str:
-    plain = _Marks(str, _plain_marks, aligned=True)
-    blocks = [_draw(table, plain, "simple", columns) for columns in _blocks(table, plain.columns(table), width)]
+    blocks = [_draw(table, _PLAIN, "simple", columns) for columns in _blocks(table, _PLAIN.columns(table), width)]
     blocks = ["\n".join(line.rstrip() for line in block.splitlines()) for block in blocks]
-    text = [_wrapped(line, width, "") for line in table.caption]
+    text = [wrapped(line, width) for line in table.caption]
     below = [*table.asides, *(f"{superscript(i)} {note}" for i, note in enumerate(table.notes, 1))]
-    notes = [_wrapped(line, width, "  ") for line in below]
-    return "\n".join([*text, "", "\n\n".join(blocks), *([""] if notes else []), *notes])
+    notes = [wrapped(line, width, "  ") for line in below]
+    return "\n".join([*text, *([""] if text else []), "\n\n".join(blocks), *([""] if notes else []), *notes])
 
 
 def _blocks(table: Table, columns: list[list[str]], width: int | None) -> list[list[list[str]]]:
@@ -101,12 +134,8 @@ def _drawn_width(texts: Sequence[str]) -> int:
     return max([len(texts[0]) + PADDING, *map(len, texts[1:])])
 
 
-def _wrapped(text: str, width: int | None, indent: str) -> str:
-    return text if width is None else textwrap.fill(text, max(20, width), subsequent_indent=indent)
-
-
 def _github(table: Table, width: int | None) -> str:
-    marks = _Marks(lambda text: re.sub(r"([|\\`*_<>\[\]])", r"\\\1", text), _plain_marks)
+    marks = _Marks(escaped, _plain_marks)
     notes = [*map(marks.escape, table.asides)]
     notes += [f"{superscript(i)} {marks.escape(note)}" for i, note in enumerate(table.notes, 1)]
     caption = "  \n".join(map(marks.escape, table.caption))
