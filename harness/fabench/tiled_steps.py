@@ -2,8 +2,8 @@
 
 The models ignore L2, so they are an upper bound of what reaches HBM (`cost.ideal_bytes` is the lower one); k and v
 count once for each query head. Under a mask only tiles that hold an attended pair are visited; FLOPs are those of whole
-tiles, which is what the tensor cores do. Sources: Dao et al. 2022 (arXiv 2205.14135, algorithms 1 and 4), Dao 2023 (arXiv
-2307.08691, algorithms 1 and 2).
+tiles, which is what the tensor cores do. Sources: Dao et al. 2022 (arXiv 2205.14135, algorithms 1 and 4), Dao 2023
+(arXiv 2307.08691, algorithms 1 and 2).
 """
 
 from __future__ import annotations
