@@ -25,7 +25,7 @@ SUITE = "name: tiny\naxes: {N: 64, d: 16, dtype: fp32, batch: 1, heads: 2}\nback
         ("--rounds", "100000000", "--rounds must be at most 1000, got 100000000"),
         ("--shard", "0/0", "--shard must be I/N with 1 <= I <= N"),
         ("--where", "nonsense", "a comparison must be KEY=VALUE"),
-        ("--fail-on", "typo", "--fail-on must list statuses"),
+        ("--fail-on", "typo", "'--fail-on' must list statuses"),
         ("--resume", "old.jsonl", "leave one of them out"),
     ],
 )

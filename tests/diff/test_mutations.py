@@ -379,10 +379,22 @@ def test_rows_without_a_time_leave_no_decision(tmp_path, files):
     check(files, 3, "1 INCONCLUSIVE", "no time was recorded")
 
 
-def test_files_in_which_everything_fails_are_compared(tmp_path):
-    rows = [row for case in CASES for row in failing(case, "sdpa-flash", "crashed")]
-    files = [write(tmp_path / name, rows) for name in ("o", "n")]
-    check(files, 0, "passed: 8 rows: 8 STILL_FAILING")
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [("crashed", "crashed", "STILL_FAILING"), ("unavailable", "unavailable", "SKIPPED"), ("unsupported", "oom", "NEW")],
+)
+@pytest.mark.parametrize("options", [(), ("--cross-gpu",)])
+def test_files_in_which_no_row_works_are_no_pass(tmp_path, old, new, verdict, options):
+    files = [
+        write(tmp_path / name, [row for case in CASES for row in failing(case, "sdpa-flash", status)])
+        for name, status in (("o", old), ("n", new))
+    ]
+    check((*files, *options), 3, f"8 {verdict}", "no row is ok in both files: nothing was compared")
+
+
+def test_a_row_that_works_again_is_something_compared(tmp_path):
+    old = write(tmp_path / "o", failing(CASES[0], "sdpa-flash", "crashed"))
+    check((old, write(tmp_path / "n", rounds(CASES[0]))), 0, "1 FIXED")
 
 
 def test_a_file_without_rows_is_refused(tmp_path, files):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
@@ -58,12 +59,48 @@ def test_the_table(tmp_path, mixed):
     assert_golden("diff_table.txt", without_paths(result.output, tmp_path))
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_keeps_the_verdict_beside_its_row(tmp_path, mixed, width, monkeypatch):
+    from fabench import diff as comparison
+    from fabench.views.diff_table import text
+
+    monkeypatch.chdir(tmp_path)
+    sides = [comparison.load(path.name) for path in mixed]
+    output = text(comparison.judge(*sides, comparison.Options()), width=width)
+    assert max(map(len, output.splitlines())) <= width
+    first = output.split("\n\n")[2].splitlines()
+    assert first[0].split()[:5] == ["causal", "N", "backend", "verdict", "new/old"]
+    assert first[2].split()[:4] == ["no", "2048", "naive", "BROKEN"]
+    if width == 60:
+        assert_golden("diff_narrow.txt", output + "\n")
+
+
+def test_rows_skipped_in_both_files_are_told_by_reason_and_not_by_row(tmp_path):
+    def skipped(backend, reasons):
+        return [r for n, why in enumerate(reasons) for r in failing(CASES[n], backend, "unsupported", message=why)]
+
+    more = [
+        *skipped("cuda-v1", ["needs a GPU"] * 3),
+        *skipped("cuda-v2", ["needs a GPU"] * 2),
+        *[row for n in range(12) for row in failing(rf.case(256 + n), "naive", "predicted_oom", message=f"{n} GB")],
+    ]
+    files = [write(tmp_path / f"{seed}", [*table(seed), *more]) for seed in (1, 2)]
+    output = diff(*files).output
+    assert "SKIPPED: cuda-v1, cuda-v2, 5 rows: needs a GPU\n" in output
+    assert len(re.findall(r"(?m)^SKIPPED: naive, 1 row: \d+ GB$", output)) == 7
+    assert "SKIPPED: 5 rows for 5 more reasons: see --all\n" in output
+    assert not [line for line in output.splitlines() if line.split()[-2:-1] == ["SKIPPED"]]
+    assert "17 SKIPPED" in output.splitlines()[-1]
+    assert len([line for line in diff(*files, "--all").output.splitlines() if "  SKIPPED" in line]) == 17
+
+
 def test_the_whole_table(tmp_path, mixed):
     assert_golden("diff_all.txt", without_paths(diff(*mixed, "--all").output, tmp_path))
 
 
-def test_the_markdown(tmp_path, mixed):
-    assert_golden("diff_markdown.md", without_paths(outputs(tmp_path, mixed).markdown, tmp_path))
+def test_the_markdown(tmp_path, mixed, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_golden("diff_markdown.md", outputs(tmp_path, [path.name for path in mixed]).markdown)
 
 
 def test_the_csv(tmp_path, mixed):
@@ -147,6 +184,14 @@ def test_what_a_kernel_prints_cannot_break_a_report(tmp_path):
     assert row.count("|") - row.count("\\|") == 9
 
 
+def test_what_a_waiver_says_is_not_obeyed_by_markdown(tmp_path, mixed):
+    waivers = tmp_path / "w.toml"
+    waivers.write_text('[[waiver]]\nrow = "a*b*"\nbound = "9%"\nexpires = 2099-01-01\nreason = "<img src=x> _y_"\n')
+    out = outputs(tmp_path, mixed, "--waivers", waivers)
+    assert r"- waiver 'a\*b\*': regressed up to 0.09 until 2099-01-01: \<img src=x\> \_y\_" in out.markdown
+    assert "waiver 'a*b*'" in out.result.output
+
+
 def test_explain_prints_every_number_of_a_regression(tmp_path, mixed):
     result = diff(*mixed, "--explain", row_id(*SLOW))
     assert result.exit_code == 1
@@ -210,7 +255,7 @@ def test_where_narrows_everything(tmp_path, mixed):
 
 def test_quiet_rows_are_cut_and_counted_unless_all_are_asked_for(tmp_path, mixed):
     short, long = diff(*mixed).output, diff(*mixed, "--all").output
-    assert "3 more rows (SAME, SKIPPED) are not shown: --all shows them" in short
+    assert "2 more rows (SAME) are not shown: --all shows them" in short
     assert "not shown" not in long
     assert long.count("SAME\n") > short.count("SAME\n")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from fabench.errors import FabenchError
+from fabench.cli.stdout import close
+from fabench.errors import FabenchError, UsageError
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
@@ -76,6 +77,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except FabenchError as error:
             raise Failure(error) from error
+        except BrokenPipeError:
+            raise  # click's to end
+        except OSError as error:  # a full disk, a folder that may not be written: the user's to mend
+            close()
+            where = f"'{error.filename}'" if error.filename else "the output"
+            raise Failure(UsageError(f"{where} cannot be used: {error.strerror or error}")) from error
         except KeyboardInterrupt:
             click.echo("Interrupted", err=True)
             sys.exit(INTERRUPTED)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from fabench.cli.stdout import say
+from fabench.cli.targets import check_targets, write_text
+from fabench.cli.words import parse_words
 from fabench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,23 +86,27 @@ def command(
     by_row, by_col = _axes(axis_names(row, "--row")), _axes(axis_names(col, "--col"))
     writers = ((json_, _json), (markdown, _markdown), (junit, _junit), (csv_, _csv), (rerun, rerun_file))
     targets = [(path, write) for path, write in writers if path is not None]
-    for path, _ in targets:
-        _check_writable(path)
-    sides = load_both(_file(old), _file(new), allow_partial=allow_partial)
+    files = _file(old), _file(new)
+    inputs = [*files, *(asked[name] for name in ("waivers", "calibration") if asked[name])]
+    check_targets([path for path, _ in targets], inputs)  # type: ignore[arg-type]  # options that are paths
+    if explained is not None:
+        _check_regular(files)
+    sides = load_both(*files, allow_partial=allow_partial)
     report = diff.judge(*sides, options(*sides, **asked))  # type: ignore[arg-type]  # click has checked them
 
     if explained is not None:
-        click.echo(explain(report, explained))
+        shown = explain(report, explained)
     elif by_row or by_col:
-        click.echo(pivot(report, by_row, by_col, width=terminal_width()))
+        shown = pivot(report, by_row, by_col, width=terminal_width())
     else:
-        click.echo(text(report, all_rows=all_rows, width=terminal_width()))
+        shown = text(report, all_rows=all_rows, width=terminal_width())
     for path, write in targets:
-        _write(path, write(report))
+        write_text(path, write(report))
+    say(shown)
     if annotations:
         from fabench.views import github
 
-        click.echo(github.commands(report))
+        say(github.commands(report))
         github.write_summary(report)
     sys.exit(report.gate.code)
 
@@ -162,14 +170,8 @@ def thresholds(margin: str | None, effect: str | None) -> Thresholds:
 def parse_fail_on(text: str) -> frozenset[str]:
     """The words of --fail-on. Raises UsageError on an unknown one."""
     from fabench.diff.thresholds import GATEABLE
-    from fabench.text import did_you_mean
 
-    words = [word.strip() for word in text.split(",") if word.strip() and word.strip() != "none"]
-    for word in words:
-        if word not in GATEABLE:
-            known = did_you_mean(word, GATEABLE) or f"; known: {', '.join(GATEABLE)}, none"
-            raise UsageError(f"'--fail-on' must list verdicts, got '{word}'{known}")
-    return frozenset(words)
+    return parse_words("--fail-on", text, "verdicts", GATEABLE)
 
 
 def _noise(new: Side, given: Path | None, limits: Thresholds) -> Noise | None:
@@ -236,15 +238,8 @@ def _csv(report: Report) -> str:
     return as_csv(report)
 
 
-def _check_writable(path: Path) -> None:
-    """Raise UsageError now rather than after the work: nothing is written yet."""
-    if path.is_dir() or not path.parent.is_dir():
-        why = "is a folder" if path.is_dir() else f"the folder '{path.parent}' does not exist"
-        raise UsageError(f"'{path}' cannot be written: {why}")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+def _check_regular(files: Iterable[Path]) -> None:
+    """--explain reads a file's samples in a second pass: refuse what can be read only once."""
+    for path in files:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UsageError(f"'{path}' must be a regular file for --explain, which reads it twice, and is none")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabench.cli import INTERRUPTED
+from fabench.cli.stdout import say
+from fabench.cli.words import parse_words
 from fabench.errors import UsageError
 from fabench.names import FAILED, FORMATS, REGIMES, SKIPPED, STATUSES
 
@@ -128,7 +130,7 @@ def command(
         outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]
     for result in results:
-        click.echo(show([result], format_, width=terminal_width()))
+        say(show([result], format_, width=terminal_width()))
         click.echo(f"\n{result.path}", err=True)
     if any(outcome.interrupted for outcome in outcomes):
         sys.exit(INTERRUPTED)
@@ -158,13 +160,7 @@ def read_row_ids(path: Path) -> list[str]:
 
 def parse_statuses(text: str) -> frozenset[str]:
     """The statuses of --fail-on; raises UsageError on an unknown one."""
-    from fabench.text import did_you_mean
-
-    names = [name.strip() for name in text.split(",") if name.strip() and name.strip() != "none"]
-    for name in names:
-        if name not in STATUSES:
-            raise UsageError(f"--fail-on must list statuses, got '{name}'{did_you_mean(name, STATUSES)}")
-    return frozenset(names)
+    return parse_words("--fail-on", text, "statuses", STATUSES)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

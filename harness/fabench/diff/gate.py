@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fabench.diff.compare import Comparison, RowDiff
-from fabench.diff.verdicts import GATES, JUDGED, VERDICTS
+from fabench.diff.verdicts import GATES, JUDGED, UNCOMPARED, VERDICTS
 
 PASSED, FAILED, USAGE, UNDECIDED = 0, 1, 2, 3
 """0: rows were compared and nothing is bad. 1: something bad. 2: nothing could be compared. 3: no decision."""
@@ -41,6 +41,8 @@ def decide(found: Comparison) -> Gate:
 
 def _doubts(found: Comparison) -> list[str]:
     limits, counts = found.options.limits, found.counts()
+    if all(row.verdict in UNCOMPARED for row in found.rows):
+        return ["no row is ok in both files: nothing was compared"]
     doubts = [f"{counts[verdict]} {verdict}" for verdict in ("NOT_COMPARABLE", "ENV_SHIFT") if counts[verdict]]
     judged = sum(counts[verdict] for verdict in JUDGED)
     few = sum(

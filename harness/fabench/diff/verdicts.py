@@ -58,6 +58,9 @@ GATES: dict[Verdict, str] = {
 JUDGED: tuple[Verdict, ...] = ("REGRESSED", "IMPROVED", "SAME", "INCONCLUSIVE")
 """Verdicts on time: INCONCLUSIVE rows are counted as a share of these."""
 
+UNCOMPARED: tuple[Verdict, ...] = ("MISSING", "STILL_FAILING", "NEW", "SKIPPED")
+"""Verdicts of rows that did not work in both files: a report of nothing else has compared nothing."""
+
 
 def by_status(old: Status | None, new: Status | None, excluded: bool) -> Verdict | None:
     """The verdict that two statuses settle, or None where both are ok and the times decide. None as a status: absent.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fabench.diff.compare import Comparison, RowDiff
 from fabench.diff.geomean import Geomean
@@ -14,25 +15,38 @@ from fabench.views.diff_cross import cross_tables
 from fabench.views.diff_problems import fixed, problem, problems
 from fabench.views.grid import Cell, Table
 from fabench.views.notes import FLAGS, Notes
-from fabench.views.render import render
+from fabench.views.render import escaped, listed, render, table_width, wrapped
 from fabench.views.values import significant
 
 QUIET: tuple[Verdict, ...] = ("SAME", "SHOWN", "PUBLISHED", "SKIPPED", "STILL_FAILING")
 """Verdicts of which only the first rows are printed unless all are asked for."""
 QUIET_ROWS = 20
+REASONS = 8
+"""The most reasons for which rows were skipped in both files that are printed unless all are asked for."""
 LOUD_ROWS = 200
 """The most rows of other verdicts that are printed unless all are asked for."""
 
 HEADINGS = ("old", "new", "new/old", "95 % interval", "verdict")
+NARROW = (4, 2, 3, 0, 1)
+"""The order of the headings where not all fit beside the labels: what is bad, and how much, comes first."""
 
 
 def text(report: Report, style: str = "simple", *, all_rows: bool = False, width: int | None = None) -> str:
     """Everything a reader needs, as plain text ('simple') or Markdown ('github')."""
     lines = [summary(report)] if style == "github" else []
     parts = [_header(report), *_tables(report, all_rows), *_footer(report)]
-    drawn = [render(part, style, width) if isinstance(part, Table) else _list(part, style) for part in parts]
-    last = [] if style == "github" else [summary(report)]
-    return "\n\n".join([*(f"**{line}**" for line in lines), *filter(None, drawn), *last])
+    drawn = [_fitting(part, style, width) if isinstance(part, Table) else listed(part, style, width) for part in parts]
+    last = [] if style == "github" else [wrapped(summary(report), width)]
+    return "\n\n".join([*(f"**{escaped(line)}**" for line in lines), *filter(None, drawn), *last])
+
+
+def _fitting(table: Table, style: str, width: int | None) -> str:
+    """The table drawn; where rows would be broken, the verdict stays beside the name of its row."""
+    drawn = render(table, style, width)
+    if width is None or table.headings != HEADINGS or table_width(table) <= width:
+        return drawn
+    rows = tuple((labels, tuple(cells[index] for index in NARROW)) for labels, cells in table.rows)
+    return render(replace(table, headings=tuple(HEADINGS[index] for index in NARROW), rows=rows), style, width)
 
 
 def pivot(
@@ -62,7 +76,7 @@ def pivot(
     )
     headings = tuple(" ".join(map(axis_text, column)) or "new/old" for column in columns)
     table = Table(("new/old of time", *fixed(shape)), (*row, *left), headings, body, tuple(notes.texts))
-    return "\n\n".join([render(table, style, width), summary(report)])
+    return "\n\n".join([render(table, style, width), wrapped(summary(report), width)])
 
 
 def _pivot_cell(found: Comparison, row: RowDiff, notes: Notes) -> Cell:
@@ -94,9 +108,14 @@ def _tables(report: Report, all_rows: bool) -> list[Table | list[str]]:
     most_quiet = QUIET_ROWS if report.cross is None else LOUD_ROWS
     loud = [row for row in ordered if row.verdict not in QUIET]
     quiet = [row for row in ordered if row.verdict in QUIET]
+    skipped = [row for row in quiet if row.verdict == "SKIPPED"] if not all_rows else []
+    if len(skipped) < len(ordered):
+        quiet = [row for row in quiet if all_rows or row.verdict != "SKIPPED"]
+    else:
+        skipped = []  # nothing else is left to show
     hidden = [] if all_rows else loud[LOUD_ROWS:] + quiet[most_quiet:]
     shown = ordered if all_rows else loud[:LOUD_ROWS] + quiet[:most_quiet]
-    parts: list[Table | list[str]] = [_rows(found, shown)]
+    parts: list[Table | list[str]] = [replace(_rows(found, shown), asides=_left_out(skipped))]
     if hidden:
         kinds = [verdict for verdict in VERDICTS if any(row.verdict == verdict for row in hidden)]
         parts.append([f"{len(hidden)} more rows ({', '.join(kinds)}) are not shown: --all shows them"])
@@ -105,6 +124,26 @@ def _tables(report: Report, all_rows: bool) -> list[Table | list[str]]:
     elif report.geomeans:
         parts.append(_geomeans(report.geomeans))
     return parts
+
+
+def _left_out(rows: Sequence[RowDiff]) -> tuple[str, ...]:
+    """A line for each reason for which rows are skipped in both files, with the backends it concerns."""
+    groups: dict[str, list[RowDiff]] = {}
+    for row in rows:
+        groups.setdefault(" ".join(row.reason.split()), []).append(row)
+    by_size = sorted(groups.items(), key=lambda group: -len(group[1]))
+    lines = [
+        f"SKIPPED: {', '.join(dict.fromkeys(row.pair.backend for row in group))}, {_count(len(group))}"
+        + (f": {reason}" if reason else "")
+        for reason, group in by_size[:REASONS]
+    ]
+    if rest := by_size[REASONS:]:
+        lines.append(f"SKIPPED: {_count(sum(len(group) for _, group in rest))} for {len(rest)} more reasons: see --all")
+    return tuple(lines)
+
+
+def _count(rows: int) -> str:
+    return f"{rows} row{'' if rows == 1 else 's'}"
 
 
 def _rows(found: Comparison, rows: Sequence[RowDiff]) -> Table:
@@ -174,7 +213,7 @@ def _geomeans(geomeans: Sequence[Geomean]) -> Table:
 def _footer(report: Report) -> list[list[str]]:
     counts = report.found.counts()
     seen = [v for v in counts if v not in ("SAME", "REGRESSED", "IMPROVED")]
-    limits = " ".join(f"{name} {value:g}" for name, value in report.found.options.limits.as_dict().items())
+    limits = ", ".join(f"{name} {value:g}" for name, value in report.found.options.limits.as_dict().items())
     return [
         [
             *report.notes,
@@ -182,7 +221,3 @@ def _footer(report: Report) -> list[list[str]]:
             f"thresholds: {limits}",
         ]
     ]
-
-
-def _list(lines: Sequence[str], style: str) -> str:
-    return "\n".join(f"- {line}" if style == "github" else line for line in lines)

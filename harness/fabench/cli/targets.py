@@ -1,0 +1,37 @@
+"""Files that a command writes beside what it prints: looked at before the work, written whole after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabench.errors import UsageError
+
+
+def check_targets(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Raise UsageError now rather than after the work. Nothing is written yet, and no input may be written over."""
+    for index, path in enumerate(targets):
+        if path.is_dir() or not path.parent.is_dir():
+            why = "is a folder" if path.is_dir() else f"the folder '{path.parent}' does not exist"
+            raise UsageError(f"'{path}' cannot be written: {why}")
+        if any(same(path, other) for other in inputs):
+            raise UsageError(f"'{path}' is read by this command and must not be written too; choose another name")
+        if any(same(path, other) for other in targets[:index]):
+            raise UsageError(f"'{path}' must be written once, and two options name it; choose another name for one")
+
+
+def same(one: Path, other: Path) -> bool:
+    """True if both paths name one file. Devices, such as /dev/stdout, may be named as often as one likes."""
+    if one.exists() and not one.is_file():
+        return False
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.absolute() == other.absolute()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file. Raises UsageError if that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
