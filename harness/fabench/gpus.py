@@ -109,7 +109,9 @@ def named(slug: str) -> Gpu:
     known = {name: entry for entry in _ENTRIES for name in entry.slugs}
     known |= {name.partition("-")[2]: entry for name, entry in known.items() if name.startswith(("nvidia-", "amd-"))}
     if slug not in known:
-        hint = did_you_mean(slug, known) or f"; known: {', '.join(slugs())}, this"
+        holding = [name for name in slugs() if slug and slug.lower() in name]
+        hint = f"; did you mean {' or '.join(holding)}?" if holding else did_you_mean(slug, known)
+        hint = hint or f"; known: {', '.join(slugs())}, this"
         raise DeviceError(f"unknown GPU '{slug}'{hint}")
     entry = known[slug]
     per_sm, per_cta = entry.shared_kib
