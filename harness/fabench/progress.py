@@ -14,10 +14,13 @@ from fabench.case import Case
 from fabench.records import Row
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
 COLOURS = {"ok": "green", "wrong_result": "red", "crashed": "red", "timeout": "red", "error": "red", "oom": "yellow"}
+BAR_WIDTH, NARROW_BAR_WIDTH, NARROW = 20, 6, 80
+"""Characters of the bar itself, and on a terminal of fewer than `NARROW` columns."""
 
 
 class Progress(Protocol):
@@ -70,21 +73,20 @@ class Lines:
 
 
 class LiveBar:
-    """A bar with the case and backend at work, the time left, and counts by status; failures stay as lines above it."""
+    """Rows done, the time left and counts by status; under them what is at work. Failures stay as lines above."""
 
     def __init__(self, bar: Bar, task: TaskID) -> None:
         self.bar, self.task = bar, task
         self.counts: Counter[str] = Counter()
 
     def working(self, backend: str | None, case: Case) -> None:
-        """Show it beside the bar."""
+        """Show it under the bar."""
         self.bar.update(self.task, at_work=f"{backend or 'reference'} · {case.label()}")
 
     def row(self, row: Row) -> None:
         """Advance; say so if it failed."""
         self.counts[row.status] += 1
-        text = " ".join(f"[{COLOURS.get(s, 'default')}]{s} {n}[/]" for s, n in sorted(self.counts.items()))
-        self.bar.update(self.task, advance=1, counts=text)
+        self.bar.update(self.task, advance=1, counts=self.counts)
         if failed(row):
             self.note(f"{row_line(row)}\n    rerun: {row.rerun}")
 
@@ -104,15 +106,42 @@ def shown(total: int) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield Lines(total)
         return
-    from rich import progress as rich_progress
     from rich.console import Console
 
-    with rich_progress.Progress(
-        rich_progress.MofNCompleteColumn(),
-        rich_progress.BarColumn(bar_width=20),
-        rich_progress.TimeRemainingColumn(),
-        rich_progress.TextColumn("{task.fields[counts]}"),
-        rich_progress.TextColumn("{task.fields[at_work]}", style="dim"),
-        console=Console(stderr=True),
-    ) as bar:
-        yield LiveBar(bar, bar.add_task("run", total=total, at_work="starting", counts=""))
+    with live_bar(Console(stderr=True), total) as bar:
+        yield bar
+
+
+@contextmanager
+def live_bar(console: Console, total: int) -> Iterator[LiveBar]:
+    """Two lines that fit any width: what does not is cut at its end, and the numbers stay."""
+    from rich import progress
+    from rich.table import Column
+    from rich.text import Text
+
+    class Counts(progress.ProgressColumn):
+        """Rows by status, those that need attention first; the one column that gives way."""
+
+        def render(self, task: progress.Task) -> Text:
+            counts = task.fields["counts"]
+            order = sorted(counts, key=lambda status: (COLOURS.get(status) != "red", status))
+            text = Text(no_wrap=True, overflow="ellipsis")
+            for status in order:
+                text.append(f"{status} {counts[status]}", COLOURS.get(status, "")).append(" ")
+            return text
+
+    class TwoLines(progress.Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield self.make_tasks_table(self.tasks)
+            for task in self.tasks:
+                yield Text(task.fields["at_work"], "dim", no_wrap=True, overflow="ellipsis")
+
+    width = BAR_WIDTH if console.width >= NARROW else NARROW_BAR_WIDTH
+    columns = (
+        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        progress.BarColumn(width, table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        Counts(table_column=Column(no_wrap=False)),
+    )
+    with TwoLines(*columns, console=console) as bar:
+        yield LiveBar(bar, bar.add_task("run", total=total, at_work="starting", counts=Counter[str]()))

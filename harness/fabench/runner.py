@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from fabench import progress
 from fabench.ab import side_path, turns
+from fabench.busy import warning
 from fabench.in_process import InProcessWorker
 from fabench.lock import device_lock
 from fabench.measure.peaks import limits
@@ -70,6 +71,8 @@ def execute(sides: Sequence[Prepared], notify: Callable[[str], None]) -> list[Ou
             name = probe.session.gpu_uuid_hash or f"cuda-{probe.device.index}"
             stack.enter_context(device_lock(name, wait=request.wait, notify=notify))
         writers = [stack.enter_context(open_writer(r, session_id, sides)) for r in sides]
+        if busy := warning(probe):
+            notify(busy)
         poller = stack.enter_context(Poller(probe.device))
         store = stack.enter_context(tempfile.TemporaryDirectory(prefix="fabench-"))
         owed = [owed_rows(ready, writer) for ready, writer in zip(sides, writers, strict=True)]
