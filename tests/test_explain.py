@@ -237,7 +237,7 @@ def test_an_unknown_card_gets_the_nearest_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slug", "names"), [("h100", "nvidia-h100-sxm or nvidia-h100-pcie"), ("A100", "a100-40gb or a100-80gb")]
+    ("slug", "names"), [("h100", "'nvidia-h100-sxm' or 'nvidia-h100-pcie'"), ("A100", "'a100-40gb' or 'a100-80gb'")]
 )
 def test_half_a_name_gets_the_cards_that_have_it(slug: str, names: str) -> None:
     with pytest.raises(DeviceError, match=f"unknown GPU '{slug}'; did you mean {names}\\?"):

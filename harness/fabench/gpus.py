@@ -84,7 +84,8 @@ _ENTRIES = (
            f"NVIDIA H100 architecture whitepaper; {_CUDA}"),
     _Entry(("nvidia-h200",), "NVIDIA H200", (9, 0), 132, (228, 227), 50, 141,
            f"NVIDIA H200 datasheet, and the H100 architecture whitepaper for the chip; {_CUDA}"),
-    _Entry(("nvidia-b200",), "NVIDIA B200", (10, 0), 148, (228, 227), 126, 180, f"NVIDIA DGX B200 datasheet; {_CUDA}"),
+    _Entry(("nvidia-b200",), "NVIDIA B200", (10, 0), 148, (228, 227), 126, 180,
+           f"NVIDIA DGX B200 datasheet (memory), NVIDIA Blackwell tuning guide (L2), the driver (SMs); {_CUDA}"),
     _Entry(("rtx-4090", "nvidia-geforce-rtx-4090"), "NVIDIA GeForce RTX 4090", (8, 9), 128, (100, 99), 72, 24,
            f"NVIDIA Ada architecture whitepaper; {_CUDA}"),
     _Entry(("nvidia-l40s",), "NVIDIA L40S", (8, 9), 142, (100, 99), 96, 48, f"NVIDIA L40S datasheet; {_CUDA}"),
@@ -110,7 +111,7 @@ def named(slug: str) -> Gpu:
     known |= {name.partition("-")[2]: entry for name, entry in known.items() if name.startswith(("nvidia-", "amd-"))}
     if slug not in known:
         holding = [name for name in slugs() if slug and slug.lower() in name]
-        hint = f"; did you mean {' or '.join(holding)}?" if holding else did_you_mean(slug, known)
+        hint = f"; did you mean {' or '.join(map(repr, holding))}?" if holding else did_you_mean(slug, known)
         hint = hint or f"; known: {', '.join(slugs())}, this"
         raise DeviceError(f"unknown GPU '{slug}'{hint}")
     entry = known[slug]
