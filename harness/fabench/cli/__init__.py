@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fabench.cli.descriptors import fill
 from fabench.cli.stdout import close
 from fabench.errors import FabenchError, UsageError
 
@@ -43,6 +44,11 @@ class Failure(click.ClickException):
 
 class LazyGroup(click.Group):
     """Commands are imported on first use; an error of fabench's own becomes one sentence and an exit code."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As click's, on descriptors that are all there."""
+        fill()
+        return super().main(*args, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order of `COMMANDS`."""

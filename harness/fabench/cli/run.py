@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from pathlib import Path
@@ -127,21 +128,27 @@ def command(
         if dry_run:
             click.echo(render(sides[0].suite, sides[0].plan))
             return
-        outcomes = runner.execute(sides, lambda text: click.echo(text, err=True))
+        outcomes = runner.execute(sides, tell)
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]
     for result in results:
         say(show([result], format_, width=terminal_width()))
-        click.echo(f"\n{result.path}", err=True)
+        tell(f"\n{result.path}")
     if any(outcome.interrupted for outcome in outcomes):
         sys.exit(INTERRUPTED)
     sys.exit(max(exit_code(result, failing) for result in results))
+
+
+def tell(text: str) -> None:
+    """Say it on stderr. That nobody can read it there (a full disk, a closed pipe) changes nothing about the run."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def exit_code(result: ResultFile, failing: frozenset[str]) -> int:
     """2 if every row of the file was skipped; 1 if one has a failing status; else 0."""
     statuses = {row.status for row in result.rows}
     if statuses and statuses <= set(SKIPPED):
-        click.echo("Error: no row could run here; see the reasons above", err=True)
+        tell("Error: no row could run here; see the reasons above")
         return 2
     return int(bool(statuses & failing))
 
