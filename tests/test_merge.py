@@ -77,6 +77,37 @@ def test_one_file_given_twice_is_refused(tmp_path):
     assert merge(file, file, "--out", tmp_path / "out").exit_code == 2
 
 
+def test_one_measurement_never_counts_as_two_rounds(tmp_path):
+    """Renumbered copies would look like independent rounds and make any difference significant."""
+    file, other = (rounds_file(tmp_path, name, name, name) for name in ("a", "b"))
+    twice = merge(file, file, "--out", tmp_path / "out", "--renumber")
+    assert twice.exit_code == 2
+    assert "one measurement must not count as two rounds" in twice.output
+    both = tmp_path / "both.jsonl"
+    assert merge(file, other, "--out", both, "--renumber").exit_code == 0
+    again = merge(both, other, "--out", tmp_path / "out", "--renumber")
+    assert again.exit_code == 2
+    assert f"has the same samples in '{both}' and '{other}'" in again.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_two_cards_are_refused(tmp_path):
+    files = [shard(tmp_path, 1), shard(tmp_path, 2, model="NVIDIA H100")]
+    refused = merge(*files, "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "must be of one kind of hardware to be one file, got model NVIDIA H200 -> NVIDIA H100" in refused.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pipe_is_refused(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    refused = merge(shard(tmp_path, 1), tmp_path / "pipe", "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "must be a regular file, because it is read twice" in refused.output
+
+
 def test_files_of_two_suites_are_refused(tmp_path):
     other = shard(tmp_path, 2, header={"suite_hash": "ffff"})
     refused = merge(shard(tmp_path, 1), other, "--out", tmp_path / "out")

@@ -127,6 +127,21 @@ def test_resume_ends_a_last_line_that_lacks_its_newline(path: Path) -> None:
     assert len(read(path).rows) == 2
 
 
+def test_a_resume_that_is_refused_leaves_a_complete_file_complete(path: Path) -> None:
+    with start(path, planned_rows=1) as writer:
+        writer.write(make.row(CASES[0]))
+        writer.finish(complete=True)
+    before = path.read_bytes()
+
+    with pytest.raises(RecordError), Writer.resume(path):
+        raise RecordError("another suite")
+
+    assert path.read_bytes() == before
+    with Writer.resume(path):  # the lock is free again
+        pass
+    assert read(path).complete
+
+
 def test_an_attempt_already_written_is_a_bug(path: Path) -> None:
     with start(path) as writer:
         writer.write(make.row(CASES[0]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fabench.case import digest
+from fabench.diff.relation import identity_difference
 from fabench.errors import RecordError, UsageError
 from fabench.names import Status
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
@@ -36,29 +37,35 @@ def merge(paths: Sequence[str | os.PathLike[str]], out: Path, *, renumber: bool 
     """Write one file with the records of all. Every input is checked before anything is written.
 
     With `renumber`, the rounds of each file follow those of the files before it: sessions become rounds. Raises
-    UsageError if the files are not of one suite, version and side, if two hold the same (row_id, round, attempt), or if
-    the output is there already; RecordError for a damaged input.
+    UsageError if the files are not of one suite, version, side and kind of hardware, if two hold the same (row_id,
+    round, attempt) or the same samples of a row, or if the output is there already; RecordError for a damaged input.
     """
     if len(paths) < 2:
         raise UsageError(f"two files or more can be merged, got {len(paths)}")
     places: dict[tuple[str, int, int], int] = {}
     latest: dict[tuple[str, int], tuple[int, Status]] = {}
+    measured: dict[int, int] = {}
     files: list[ResultFile] = []
     offsets: list[int] = []
     for index, path in enumerate(str(os.fspath(path)) for path in paths):
         offset = max((number for _, number in latest), default=-1) + 1 if renumber else 0
-        file, rows = fold(path, lambda row: (row.row_id, row.round, row.attempt, row.status))
+        file, rows = fold(path, lambda row: (row.row_id, row.round, row.attempt, row.status, _samples(row)))
         if file.header.schema_ != SCHEMA:
             raise RecordError(
                 f"schema '{file.header.schema_}' must be {SCHEMA} to be merged: fields would be lost", path, 1
             )
-        for row_id, number, attempt, status in rows:
+        for row_id, number, attempt, status, samples in rows:
             place = row_id, number + offset, attempt
             if (other := places.setdefault(place, index)) != index:
                 hint = "" if renumber else "; --renumber makes the rounds of each file follow those of the one before"
                 raise UsageError(
                     f"row '{row_id}' round {number} attempt {attempt} must be in one file, and is in "
                     f"'{files[other].path}' and '{path}'{hint}"
+                )
+            if samples is not None and (other := measured.setdefault(samples, index)) != index:
+                raise UsageError(
+                    f"row '{row_id}' has the same samples in '{files[other].path}' and '{path}': one measurement must "
+                    "not count as two rounds; leave one of the files out"
                 )
             if (known := latest.get(place[:2])) is None or known[0] < attempt:
                 latest[place[:2]] = attempt, status
@@ -71,6 +78,11 @@ def merge(paths: Sequence[str | os.PathLike[str]], out: Path, *, renumber: bool 
     footer = Footer(rows_written=written, status_counts=dict(counts), complete=complete, ended=_now())
     _write(out, header, files, offsets, footer)
     return Merged(out, len(files), written, header.rounds, complete)
+
+
+def _samples(row: Row) -> int | None:
+    """What tells one measurement of a row from every other; None without samples."""
+    return hash((row.row_id, row.env_id, *row.samples_ns)) if row.samples_ns else None
 
 
 def joined(headers: Sequence[Header], paths: Sequence[str], rounds: int) -> Header:
@@ -139,11 +151,7 @@ def _shards(values: Sequence[Any], paths: Sequence[str]) -> list[Any] | None:
 
 
 def _write(out: Path, header: Header, files: Sequence[ResultFile], offsets: Sequence[int], footer: Footer) -> None:
-    envs: dict[str, Env] = {}
-    for file in files:
-        for env_id, env in file.envs.items():
-            if envs.setdefault(env_id, env) != env:
-                raise UsageError(f"env_id '{env_id}' must name one env record, and names another one in '{file.path}'")
+    envs = _envs(files)
     try:
         with open(out, "xb") as stream:
             try:
@@ -161,6 +169,23 @@ def _write(out: Path, header: Header, files: Sequence[ResultFile], offsets: Sequ
         raise UsageError(f"'{out}' must not exist yet; choose another --out") from None
     except OSError as error:
         raise UsageError(f"'{out}' cannot be written: {error.strerror}") from None
+
+
+def _envs(files: Sequence[ResultFile]) -> dict[str, Env]:
+    """The envs of all files. Raises UsageError if two share an id, or are of different hardware."""
+    envs: dict[str, Env] = {}
+    first: tuple[str, Env] | None = None
+    for file in files:
+        for env_id, env in file.envs.items():
+            if envs.setdefault(env_id, env) != env:
+                raise UsageError(f"env_id '{env_id}' must name one env record, and names another one in '{file.path}'")
+            first = first or (file.path, env)
+            if difference := identity_difference(first[1].identity, env.identity):
+                raise UsageError(
+                    f"'{first[0]}' and '{file.path}' must be of one kind of hardware to be one file, got {difference}; "
+                    "compare two cards with 'fabench diff --cross-gpu'"
+                )
+    return envs
 
 
 def _copy(stream: BinaryIO, path: str, offset: int) -> None:

@@ -96,7 +96,7 @@ def test_a_pipe_is_compared_and_not_explained(tmp_path, files):
     assert feeder.wait(10) == 0
     refused = diff(files[0], pipe, "--explain", "a")  # would wait for ever: nobody writes it a second time
     assert refused.exit_code == 2
-    assert f"'{pipe}' must be a regular file for --explain" in refused.output
+    assert f"'{pipe}' must be a regular file, because it is read twice" in refused.output
 
 
 @pytest.mark.parametrize("words", ["", ",", " , ", "none,broken", "broken,none"])

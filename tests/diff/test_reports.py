@@ -188,7 +188,7 @@ def test_what_a_waiver_says_is_not_obeyed_by_markdown(tmp_path, mixed):
     waivers = tmp_path / "w.toml"
     waivers.write_text('[[waiver]]\nrow = "a*b*"\nbound = "9%"\nexpires = 2099-01-01\nreason = "<img src=x> _y_"\n')
     out = outputs(tmp_path, mixed, "--waivers", waivers)
-    assert r"- waiver 'a\*b\*': regressed up to 0.09 until 2099-01-01: \<img src=x\> \_y\_" in out.markdown
+    assert r"- waiver 'a\*b\*': regressed up to 9 % until 2099-01-01: \<img src=x\> \_y\_" in out.markdown
     assert "waiver 'a*b*'" in out.result.output
 
 
@@ -244,6 +244,12 @@ def test_axes_that_a_comparison_does_not_have_are_refused(mixed, axis):
     result = diff(*mixed, "--row", axis)
     assert result.exit_code == 2
     assert f"'{axis}' is no axis of a comparison" in result.output
+
+
+def test_an_axis_is_in_the_rows_or_in_the_columns(mixed):
+    result = diff(*mixed, "--row", "N,causal", "--col", "N")
+    assert result.exit_code == 2
+    assert "'N' must be in --row or in --col, got it in both" in result.output
 
 
 def test_where_narrows_everything(tmp_path, mixed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.cli.stdout import say
-from fabench.cli.targets import check_targets, write_text
+from fabench.cli.targets import check_regular, check_targets, write_text
 from fabench.cli.words import parse_words
 from fabench.errors import UsageError
 
@@ -84,13 +83,15 @@ def command(
     from fabench.views.show import terminal_width
 
     by_row, by_col = _axes(axis_names(row, "--row")), _axes(axis_names(col, "--col"))
+    if both := set(by_row) & set(by_col):
+        raise UsageError(f"'{min(both)}' must be in --row or in --col, got it in both")
     writers = ((json_, _json), (markdown, _markdown), (junit, _junit), (csv_, _csv), (rerun, rerun_file))
     targets = [(path, write) for path, write in writers if path is not None]
     files = _file(old), _file(new)
     inputs = [*files, *(asked[name] for name in ("waivers", "calibration") if asked[name])]
     check_targets([path for path, _ in targets], inputs)  # type: ignore[arg-type]  # options that are paths
     if explained is not None:
-        _check_regular(files)
+        check_regular(files)  # for the samples of its row
     sides = load_both(*files, allow_partial=allow_partial)
     report = diff.judge(*sides, options(*sides, **asked))  # type: ignore[arg-type]  # click has checked them
 
@@ -236,10 +237,3 @@ def _csv(report: Report) -> str:
     from fabench.views.diff_csv import as_csv
 
     return as_csv(report)
-
-
-def _check_regular(files: Iterable[Path]) -> None:
-    """--explain reads a file's samples in a second pass: refuse what can be read only once."""
-    for path in files:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise UsageError(f"'{path}' must be a regular file for --explain, which reads it twice, and is none")

@@ -19,8 +19,10 @@ def command(files: tuple[str, ...], out: Path, renumber: bool) -> None:
     Every row must be in one file alone: mixed suites, mixed sides of an --ab run and duplicate rows are refused. To
     join sessions that each began at round 0, use --renumber.
     """
+    from fabench.cli.targets import check_regular
     from fabench.merge import merge
 
+    check_regular(map(Path, files))
     done = merge(files, out, renumber=renumber)
     state = "" if done.complete else "; not complete: a run that was joined had been stopped"
     click.echo(f"{done.path}: {done.rows} rows of {done.files} files, {done.rounds} rounds{state}")

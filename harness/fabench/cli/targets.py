@@ -1,8 +1,8 @@
-"""Files that a command writes beside what it prints: looked at before the work, written whole after it."""
+"""Files that a command reads or writes, looked at before the work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fabench.errors import UsageError
@@ -35,3 +35,10 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+
+
+def check_regular(paths: Iterable[Path]) -> None:
+    """Raise UsageError for a pipe or a device, which can be read only once."""
+    for path in paths:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UsageError(f"'{path}' must be a regular file, because it is read twice; copy it into one")

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fabench.case import Case
-from fabench.diff.thresholds import GATEABLE, fraction
+from fabench.diff.thresholds import GATEABLE, fraction, percent
 from fabench.diff.verdicts import GATES, Verdict
 from fabench.errors import LocatedError, UsageError, WhereError
 from fabench.text import did_you_mean
@@ -63,7 +63,7 @@ class Waiver:
     def text(self) -> str:
         """How a report names it."""
         about = " and ".join(f"'{part}'" for part in (self.row, self.where) if part is not None)
-        bound = f" up to {self.bound:.3g}" if self.bound is not None else ""
+        bound = f" up to {percent(self.bound)}" if self.bound is not None else ""
         return f"{about}: {', '.join(self.verdicts)}{bound} until {self.expires}: {self.reason}"
 
 

@@ -28,7 +28,8 @@ class Writer:
     """Appends records to one result file, which it holds a lock on.
 
     Make one with `create` or `resume`. As a context manager it leaves a valid file whatever happens: an exit without
-    `finish` writes a footer with complete=false.
+    `finish` writes a footer with complete=false, except in a resumed file to which nothing was added: that stays as it
+    was.
     """
 
     def __init__(self, path: Path, fd: int, header: Header) -> None:
@@ -37,6 +38,8 @@ class Writer:
         """What the file held when it was resumed."""
         self._fd = fd
         self._size = os.fstat(fd).st_size
+        self._added = False
+        """Whether a record was written."""
         self._rows_written = 0
         self._latest: dict[tuple[str, int], tuple[int, Status]] = {}
         self._envs: set[str] = set()
@@ -160,6 +163,10 @@ class Writer:
     ) -> None:
         if self._fd < 0:
             return
+        if self.resumed is not None and not self._added:
+            os.close(self._fd)
+            self._fd = -1
+            return
         try:
             self.finish(complete=False)
         except RecordError:
@@ -170,6 +177,7 @@ class Writer:
         if self._fd < 0:
             raise InternalError("a result file must not be written after its footer")
         self._append_bytes(encode(record))
+        self._added = True
 
     def _append_bytes(self, data: bytes) -> None:
         try:
