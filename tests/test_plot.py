@@ -67,6 +67,17 @@ def test_tflops_has_a_panel_a_mask_and_a_line_a_backend(path: Path) -> None:
     assert [tick.get_text() for tick in drawn["causal"].get_xticklabels()] == ["1k", "4k", "16k"]
 
 
+def test_a_backend_that_was_skipped_throughout_has_no_crosses_and_no_column(path: Path) -> None:
+    drawn = panels("tflops", outcomes(path))["not causal"]
+
+    labels = drawn.get_legend_handles_labels()[1]
+    assert "xformers" not in labels
+    crosses = [_points(line)[0] for line in drawn.lines if line.get_marker() == "x"]
+    assert [1024, 4096, 16384] not in crosses
+    (heat,) = panels("speedup", outcomes(path)).values()
+    assert [text.get_text() for text in heat.get_xticklabels()] == ["sdpa-flash", "naive", "sdpa-cudnn", "mine_v1"]
+
+
 def test_a_backend_without_a_speed_is_a_cross_at_the_foot(path: Path) -> None:
     crosses = [
         _points(drawn) for drawn in panels("tflops", outcomes(path))["causal"].lines if drawn.get_marker() == "x"

@@ -17,6 +17,7 @@ import resultfiles as make
 from fabench.cli import main
 from fabench.records import Telemetry
 from fabench.views.plots import KINDS
+from fabench.views.published import folder
 from show_files import sweep
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -173,6 +174,15 @@ def test_published_figures_stand_beside_ours_with_their_claims(tmp_path: Path) -
     assert "published, not measured here: Shah" in words(page)
     assert "fastest fp16 forward of FA3" in words(page)
     assert "FA3 [fa3_h100]" not in page[page.index('id="rows"') :]
+
+
+@pytest.mark.parametrize("name", ["thunderkittens_h100", "decode_h200", "fa3_h100"])
+def test_published_figures_alone_are_a_report_without_a_verdict(tmp_path: Path, name: str) -> None:
+    text = words(report(Path(shutil.copy(folder() / f"{name}.jsonl", tmp_path))))
+
+    assert "none of this was measured by fabench, so there is no verdict" in text
+    assert "published, not measured here: " in text
+    assert "No row failed" not in text
 
 
 def test_two_devices_are_told_apart(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: 
     """The page as HTML. `outcomes` are those of `results`, then the published ones that stand beside them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    ours = [outcome for outcome in outcomes if outcome.published is None]
+    ours = [outcome for outcome in outcomes if outcome.published is None]  # none if the files are published ones
     environment = Environment(
         loader=PackageLoader("fabench.views", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -81,7 +81,7 @@ def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: 
         sections=_sections(outcomes),
         flags=_flags(ours),
         clocks=_clocks(ours),
-        rows=tables(ours, _all_rows(ours)),
+        rows=tables(ours or outcomes, _all_rows(ours or outcomes)),
         claims=[claim_text(what, figure) for result in against for what, figure in claims(result)],
     )
 

@@ -12,9 +12,9 @@ from fabench.views.plots.style import Theme, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE = Theme(ink="#010203", faint="#040506", paper="none")
+PAGE = Theme(ink="#010203", faint="#040506", paper="#070809")
 """Colours that stand for the page's own: `inline` puts its CSS variables in their place."""
-_VARIABLES = {PAGE.ink: "var(--ink)", PAGE.faint: "var(--faint)"}
+_VARIABLES = {PAGE.ink: "var(--ink)", PAGE.faint: "var(--faint)", PAGE.paper: "var(--paper)"}
 
 
 def inline(figure: Figure, label: str, prefix: str) -> str:

@@ -50,8 +50,9 @@ def _draw(
         axes.plot(values, [place] * len(values), linestyle="none", marker="|", color=colour(names[label]), alpha=0.7)
         axes.plot([worst], [place], marker="o", color=colour(names[label]))
         axes.annotate(
-            f"{worst:.2g}", (worst, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=7
-        )
+            f"{worst:.2g}", (worst, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=7,
+            bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(x=0.12)

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
-    """A panel for each problem but for its length, where at least two lengths have a measured peak.
-
-    A mask does not change what is stored, so panels are not split by it where both masks were measured alike.
-    """
+    """A panel for each problem but for its length, where at least two lengths have a measured peak."""
     axis, names = length_axis(outcomes), indices(list(lines(outcomes)))
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
@@ -55,7 +52,8 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
         ends = [start, largest]
         axes.plot(ends, [anchor * (x / start) ** slope for x in ends], color=theme.faint, linestyle=":", linewidth=1.2)
         axes.annotate(f"slope {slope}", (ends[1], anchor * (ends[1] / start) ** slope), color=theme.faint, fontsize=7,
-                      ha="right", va="bottom")  # fmt: skip
+                      ha="right", va="top" if slope == 1 else "bottom", xytext=(0, -4 if slope == 1 else 0),
+                      textcoords="offset points")  # fmt: skip
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _bytes_text(value)))
     axes.set_ylabel("peak memory of a batch·head")
     axes.set_title(title)

@@ -21,8 +21,8 @@ class Panel:
 
     title: str
     draw: Callable[[Axes, Theme], None]
-    width: float = 5.6
-    height: float = 3.8
+    width: float = 4.8
+    height: float = 3.2
 
 
 def length_axis(outcomes: Sequence[Outcome]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fabench.names import SKIPPED
 from fabench.views.axes import axis_text, key_of, shape_of, sort_key, varies
 from fabench.views.outcomes import Outcome
 from fabench.views.plots.panel import Panel
@@ -22,7 +23,10 @@ SPREAD = 4.0
 
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
-    """A panel for each device and file in which some backend is compared with a baseline."""
+    """A panel for each device and file in which some backend is compared with a baseline.
+
+    A backend that was skipped everywhere has no column.
+    """
     ours = [outcome for outcome in outcomes if outcome.published is None]
     places = dict.fromkeys((outcome.device, outcome.file) for outcome in ours)
     found = []
@@ -35,7 +39,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
         parts += [file] if len(places) > len({device for device, _ in places}) else []
         title = ", ".join([*parts, f"over {baseline}"])
         rows = list(dict.fromkeys(outcome.case for outcome in group))
-        columns = list(dict.fromkeys(outcome.backend for outcome in group))
+        columns = list(dict.fromkeys(outcome.backend for outcome in group if outcome.status not in SKIPPED))
         draw = partial(_draw, title=title, outcomes=group, columns=columns)
         found.append(Panel(title, draw, width=2.2 + 0.85 * len(columns), height=1.5 + 0.24 * len(rows)))
     return found

@@ -82,15 +82,20 @@ def length_ticks(axes: Axes, lengths: Iterable[int], name: str) -> None:
     axes.set_xlabel(name)
 
 
+LEGEND_LINE = 0.17
+"""Inches that a line of a legend takes."""
+
+
 def legend(figure: Figure) -> None:
-    """One legend under all panels of a picture: a label that several panels have stands there once."""
+    """One legend under all panels of a picture, which grows by it: a label that several panels have stands there once."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
         width = figure.get_figwidth()
-        columns = max(2, min(len(found), int(width / 1.7)))
+        columns = max(2, min(len(found), int(width / 1.6)))
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(found) // columns))
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, handlelength=1.8)
 
 
