@@ -87,7 +87,7 @@ LEGEND_LINE = 0.17
 
 
 def legend(figure: Figure) -> None:
-    """One legend under all panels of a picture, which grows by it: a label that several panels have stands there once."""
+    """One legend under all panels of a picture, which grows by it; a label of several panels stands there once."""
     found: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
