@@ -8,12 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 import resultfiles as make
-from fabench.case import digest
+from fabench.case import Case, digest
 from fabench.cli import main
 from fabench.cost import pairs, paper_flops
 from fabench.records import Row
 from fabench.resultfile import case_of, read
 from fabench.resultfile.consistency import problems
+from fabench.suite import load
 from fabench.views.published import claims, find, shipped
 
 SETS = sorted(shipped())
@@ -172,3 +173,47 @@ def test_a_set_shows_its_claims(tmp_path: Path) -> None:
 
     assert text.startswith("fa4_b200 states, of no single problem:\n- fastest bf16 forward of FA4")
     assert "1613 TFLOP/s; FlashAttention-4, 2026, arXiv 2603.05451" in text
+
+
+def problem(case: Case) -> tuple[object, ...]:
+    return (
+        case.batch,
+        case.heads,
+        case.kv_heads,
+        case.Nq,
+        case.Nk,
+        case.d,
+        case.dv,
+        case.causal,
+        case.direction,
+        case.dtype,
+    )
+
+
+@pytest.mark.parametrize(("suite", "sets"), [("fa3_paper", ["fa3_h100"]), ("fa2_paper", ["fa2_h100", "fa2_a100"])])
+def test_a_papers_suite_runs_every_problem_of_its_charts(suite: str, sets: list[str]) -> None:
+    asked = {problem(case) for case in load(suite).cases}
+    printed_ = {
+        problem(case_of(row.key)) for name in sets for row in read(find(name)).rows if row.key["dtype"] == "fp16"
+    }
+
+    assert printed_ <= asked
+    directions = {"fa3_paper": "forward", "fa2_paper": "forward_backward"}
+    charted = {case for case in asked if case[-2] == directions[suite]}
+    assert charted <= printed_  # the charts that are whole
+
+
+@pytest.mark.parametrize("suite", ["fa3_paper", "fa2_paper"])
+def test_ours_of_the_papers_suite_stand_beside_theirs_in_table_plot_and_report(suite: str, tmp_path: Path) -> None:
+    """Made rows of the suite's own cases, with its inputs, layout and seed."""
+    theirs = {"fa3_paper": "published/fa3_h100", "fa2_paper": "published/fa2_h100"}[suite]
+    ours = make.build(tmp_path / "ours.jsonl", [make.row(case, "cuda-v2") for case in load(suite).cases])
+
+    text = show(ours, "--against", theirs, "--where", "d=128,causal=true,N=8192")
+    figure = {"fa3_paper": ["602", "FA3 [fa3_h100]"], "fa2_paper": ["308", "FA2 [fa2_h100]"]}[suite]
+    assert all(word in text for word in figure)
+    for command, out in (("report", "page.html"), ("plot", "plots")):
+        arguments = [command, str(ours), "--against", theirs, "--where", "d=128", "-o", str(tmp_path / out)]
+        assert CliRunner().invoke(main, arguments).exit_code == 0
+    for file in ("page.html", "plots/tflops.svg"):
+        assert figure[1] in (tmp_path / file).read_text()
