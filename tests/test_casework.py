@@ -22,7 +22,7 @@ from fabench.measure.track import Measurement
 from fabench.outcome import Failure
 from fabench.protocol import Board
 from fabench.reference import compute
-from fabench.torch_settings import TorchSettings
+from fabench.settings import Settings
 
 CPU = Device("cpu", "here", free_bytes=1 << 30)
 TENSORS = {"forward": ["O"], "backward": ["dQ", "dK", "dV"], "forward_backward": ["O", "dQ", "dK", "dV"]}
@@ -46,7 +46,7 @@ def case_work(direction: str) -> Iterator[tuple[CaseWork, Job, Any]]:
             Options(),
             board,
             lambda event: None,
-            TorchSettings(),
+            Settings(),
             tensors,
         )
         job = Job("row", bare(attention), 2, prepared=Prepared(attention))

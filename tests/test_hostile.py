@@ -30,6 +30,10 @@ OUTCOME_OF = {
     "no_lse": ("wrong_result", "LSE must be a plain torch.Tensor, got None"),
     "patches": ("ok", ""),
     "changes_settings": ("ok", ""),
+    "alarms": ("ok", ""),
+    "wants_gradients": ("ok", ""),
+    "resizes_inputs": ("error", "query.dim: 1"),
+    "changes_process": ("ok", ""),
     "sees_settings": ("ok", ""),
     "naive": ("ok", ""),
 }

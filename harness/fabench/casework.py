@@ -23,7 +23,7 @@ from fabench.measure.regime import choose
 from fabench.measure.sampling import Candidate, Limits, Measurement, measure
 from fabench.outcome import Failure, classify
 from fabench.protocol import CHECK, TIME, Board
-from fabench.torch_settings import TorchSettings
+from fabench.settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class CaseWork:
         options: Options,
         board: Board,
         emit: Emit,
-        settings: TorchSettings,
+        settings: Settings,
         tensors: Tensors,
     ) -> None:
         self.case, self.device, self.engine, self.options = case, device, engine, options
@@ -78,6 +78,7 @@ class CaseWork:
             self.finish(job, failure.row_fields(), fatal=failure.fatal)
             return False
         finally:
+            self.settings.restore()
             self.board.leave()
         return True
 
@@ -142,6 +143,7 @@ class CaseWork:
             return
 
     def _on_window(self, name: str, samples: list[float]) -> None:
+        self.settings.restore()
         self.board.leave()
         self.emit({"ev": "window", "row_id": name, "n": len(samples)})
 

@@ -85,15 +85,17 @@ class Checker:
     def outputs(self, prepared: Prepared, tensors: Tensors) -> dict[str, torch.Tensor]:
         """One launch of the case's direction: O, and dQ, dK, dV where gradients are asked for."""
         if not self.case.has_backward:
-            with torch.no_grad():
-                output = prepared.call(tensors.q, tensors.k, tensors.v)
-            return split_output(output, self.case, self.torch_device, lse=False)
+            return split_output(self._forward(prepared, tensors), self.case, self.torch_device, lse=False)
         return gradients_of(prepared, tensors, self.case)
 
     def _lse(self, prepared: Prepared, tensors: Tensors) -> torch.Tensor:
+        return split_output(self._forward(prepared, tensors), self.case, self.torch_device, lse=True)["LSE"]
+
+    def _forward(self, prepared: Prepared, tensors: Tensors) -> object:
+        """One call on views of its own: requires_grad_ or resize_ on them does not reach other backends."""
+        own = tensors.detached()
         with torch.no_grad():
-            output = prepared.call(tensors.q, tensors.k, tensors.v)
-        return split_output(output, self.case, self.torch_device, lse=True)["LSE"]
+            return prepared.call(own.q, own.k, own.v)
 
     def judge(self, job: Job, outputs: dict[str, torch.Tensor], reference: Reference, when: str = "") -> None:
         """Compare with the reference; the first judgement's numbers are the row's. Raises Failure('wrong_result')."""

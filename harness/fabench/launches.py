@@ -89,8 +89,11 @@ class Launches:
         self._prepared.pop(name, None)
 
     def launcher(self, name: str) -> Callable[[int], Any]:
-        """`launch(i)` on input set i for the case's direction."""
-        prepared, sets = self._prepared[name], self.sets
+        """`launch(i)` on input set i for the case's direction.
+
+        It has views of its own: requires_grad_ or resize_ on them is not seen by other candidates.
+        """
+        prepared, sets = self._prepared[name], [tensors.detached() for tensors in self.sets]
 
         def forward(index: int) -> Any:
             s = sets[index]

@@ -27,7 +27,7 @@ class Session:
         from fabench.jobs import Options
         from fabench.measure.engine import engine_for
         from fabench.references import ReferenceStore
-        from fabench.torch_settings import TorchSettings
+        from fabench.settings import Settings
 
         self.board, self.emit = board, emit
         self.device = Device.from_json(command["device"])
@@ -39,7 +39,7 @@ class Session:
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.engine = engine_for(self.device)
         self.empty_cache = torch.cuda.empty_cache
-        self.settings = TorchSettings()
+        self.settings = Settings()
         self.backends = registry.shipped()
         for spec in command["backend_files"]:
             self.backends.update({backend.name: backend for backend in registry.from_file(spec)})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
 import time
+import warnings
 from collections import Counter
 
 import torch
@@ -12,6 +15,7 @@ import torch
 import fabench
 
 CALLS: Counter[str] = Counter()
+MODES: list[torch.inference_mode] = []
 
 
 def right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -115,9 +119,55 @@ def changes_settings(q, k, v):
     return right(q, k, v)
 
 
+@fabench.backend(name="alarms")
+def alarms(q, k, v):
+    """Its alarm would ring inside whatever runs next."""
+
+    def ring(*_):
+        raise RuntimeError("an alarm rang")
+
+    if first_call("alarms"):
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.5, 0.001)
+    return right(q, k, v)
+
+
+@fabench.backend(name="wants_gradients")
+def wants_gradients(q, k, v):
+    """Its inputs would require gradients in every other's forward too."""
+    return right(q.requires_grad_(), k.requires_grad_(), v.requires_grad_())
+
+
+@fabench.backend(name="resizes_inputs")
+def resizes_inputs(q, k, v):
+    """Gets the tensor back that it has made smaller, and no other does."""
+    out = right(q, k, v)
+    q.resize_(0)
+    return out
+
+
+@fabench.backend(name="changes_process")
+def changes_process(q, k, v):
+    out = right(q, k, v)
+    os.chdir("/")
+    sys.setrecursionlimit(60)
+    sys.settrace(lambda *_: None)
+    warnings.simplefilter("error")
+    if first_call("changes_process"):
+        MODES.append(torch.inference_mode())
+        MODES[0].__enter__()
+    return out
+
+
 @fabench.backend(name="sees_settings")
 def sees_settings(q, k, v):
-    """Right only if nobody has changed what torch does by default."""
+    """Right only if nobody has changed what torch and Python do by default."""
+    warnings.warn("that is no error", stacklevel=1)
+    assert sys.gettrace() is None
+    assert sys.getrecursionlimit() >= 1000
+    assert os.getcwd() != "/"
+    assert not torch.is_inference_mode_enabled()
+    assert not any(x.requires_grad for x in (q, k, v))
     assert torch.get_default_dtype() == torch.float32
     assert not torch.are_deterministic_algorithms_enabled()
     return right(q, k, v)

@@ -1,4 +1,4 @@
-"""torch's process-wide settings: what one backend changes must not become another's speed or accuracy."""
+"""Process-wide settings, torch's and Python's: what one backend changes must not become another's speed or fault."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._C import _len_torch_function_stack
+from torch.overrides import _pop_mode
+
+from fabench.process_settings import PROCESS_SETTINGS
+
+_entered: list[Any] = []
+"""Modes that were entered to undo others; one that is collected would undo itself."""
 
 
 def _has_default_device() -> bool:
@@ -19,6 +26,18 @@ def _drop_default_device(_: bool) -> None:
     torch.set_default_device(None)
 
 
+def _pop_modes(wanted: int) -> None:
+    """Take away the function modes that were pushed: each slows every call of torch."""
+    while _len_torch_function_stack() > wanted:
+        _pop_mode()  # type: ignore[no-untyped-call]
+
+
+def _set_inference_mode(wanted: bool) -> None:
+    mode = torch.inference_mode(wanted)
+    mode.__enter__()
+    _entered.append(mode)
+
+
 def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
@@ -27,6 +46,9 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_default_dtype, torch.set_default_dtype),
     (_has_default_device, _drop_default_device),
+    (_len_torch_function_stack, _pop_modes),
+    (torch.is_inference_mode_enabled, _set_inference_mode),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.is_grad_enabled, torch.set_grad_enabled),
     (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     *(
@@ -52,11 +74,11 @@ CUDA_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
 """The same, where a GPU is in use: the engine's stream must be the current one when a backend is called."""
 
 
-class TorchSettings:
+class Settings:
     """The settings as they were when this was made; cheap enough to restore before every window."""
 
     def __init__(self) -> None:
-        settings = (*SETTINGS, *(CUDA_SETTINGS if torch.cuda.is_initialized() else ()))  # type: ignore[no-untyped-call]
+        settings = (*PROCESS_SETTINGS, *SETTINGS, *(CUDA_SETTINGS if torch.cuda.is_initialized() else ()))  # type: ignore[no-untyped-call]
         self._kept = [(read, write, read()) for read, write in settings]
 
     def restore(self) -> None:
@@ -65,5 +87,5 @@ class TorchSettings:
             with contextlib.suppress(RuntimeError):  # torch refuses to read TF32 set through its newer interface
                 if read() == was:
                     continue
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, OSError, ValueError):  # nor is a hard limit raised again
                 write(was)

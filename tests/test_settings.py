@@ -1,15 +1,23 @@
-"""What one backend changes in torch is put back before the next one runs."""
+"""What one backend changes in torch, Python or its process is put back before the next one runs."""
 
 from __future__ import annotations
 
+import gc
+import os
+import resource
+import signal
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
-from fabench.torch_settings import TorchSettings
+from fabench.settings import Settings
 
+INFERENCE = torch.inference_mode()
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
     "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
@@ -29,6 +37,20 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: torch.backends.cuda.matmul.fp32_precision,
         lambda: torch.set_float32_matmul_precision("high"),
     ),
+    "inference mode": (torch.is_inference_mode_enabled, lambda: INFERENCE.__enter__()),
+    "function modes": (torch._C._len_torch_function_stack, lambda: TorchFunctionMode().__enter__()),
+    "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(True)),
+    "an alarm": (lambda: signal.getitimer(signal.ITIMER_REAL)[1], lambda: signal.setitimer(0, 100, 100)),
+    "a handler": (lambda: signal.getsignal(signal.SIGUSR1), lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN)),
+    "an open files limit": (
+        lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+    ),
+    "recursion": (sys.getrecursionlimit, lambda: sys.setrecursionlimit(5000)),
+    "profile": (sys.getprofile, lambda: sys.setprofile(lambda *_: None)),
+    "collector": (gc.get_threshold, lambda: gc.set_threshold(1, 2, 3)),
+    "warnings": (lambda: list(warnings.filters), lambda: warnings.simplefilter("error")),
+    "folder": (os.getcwd, lambda: os.chdir("/proc")),
     "flash": (torch.backends.cuda.flash_sdp_enabled, lambda: torch.backends.cuda.enable_flash_sdp(False)),
 }
 
@@ -36,7 +58,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_changed_setting_is_put_back(what: str) -> None:
     read, change = CHANGES[what]
-    kept, before = TorchSettings(), read()
+    kept, before = Settings(), read()
 
     change()
     changed = read()
@@ -47,7 +69,7 @@ def test_a_changed_setting_is_put_back(what: str) -> None:
 
 
 def test_a_default_device_is_taken_away_and_not_set_to_the_cpu_which_would_slow_every_call() -> None:
-    kept = TorchSettings()
+    kept = Settings()
     torch.set_default_device("cpu")
 
     kept.restore()
@@ -59,13 +81,13 @@ def test_the_stream_and_the_device_of_a_gpu_are_put_back_too(monkeypatch: pytest
     now = {"device": 0, "stream": "the engine's"}
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     monkeypatch.setattr(
-        "fabench.torch_settings.CUDA_SETTINGS",
+        "fabench.settings.CUDA_SETTINGS",
         [
             (lambda name=name: now[name], lambda value, name=name: now.update({name: value}))  # type: ignore[misc]
             for name in ("device", "stream")
         ],
     )
-    kept = TorchSettings()
+    kept = Settings()
 
     now.update(device=1, stream="another")
     kept.restore()

@@ -1,0 +1,76 @@
+"""What a process keeps of Python and of the system that one backend can change under another. No torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+HANDLED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1,
+    signal.SIGUSR2, signal.SIGCHLD, signal.SIGPIPE,
+)  # fmt: skip
+"""Signals whose handlers are put back: one that a backend left behind would be run inside another's call."""
+
+
+LIMITS = (
+    resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_STACK,
+)  # fmt: skip
+
+
+def _is_set(timer: int) -> bool:
+    return signal.getitimer(timer) != (0.0, 0.0)
+
+
+def _clear(timer: int, _: bool) -> None:
+    signal.setitimer(timer, 0)
+
+
+def _handle(number: signal.Signals, handler: Any) -> None:
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(number, handler)
+
+
+def _filters() -> tuple[Any, ...]:
+    return tuple(warnings.filters)
+
+
+def _set_filters(filters: tuple[Any, ...]) -> None:
+    warnings.resetwarnings()  # which also forgets what was shown under the old ones
+    warnings.filters[:] = filters  # type: ignore[index]  # declared as a Sequence, documented as a list
+
+
+def _folder() -> str:
+    """'' where the current folder has been removed."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()
+    return ""
+
+
+def _go(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+PROCESS_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    *((partial(_is_set, timer), partial(_clear, timer)) for timer in TIMERS),  # before the handlers that they call
+    *((partial(signal.getsignal, number), partial(_handle, number)) for number in HANDLED),
+    *((partial(resource.getrlimit, limit), partial(resource.setrlimit, limit)) for limit in LIMITS),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (sys.getswitchinterval, sys.setswitchinterval),
+    (sys.gettrace, sys.settrace),
+    (sys.getprofile, sys.setprofile),
+    (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
+    (_filters, _set_filters),
+    (_folder, _go),
+)
+"""How each is read and set. The environment is left alone: libraries write into it what they need."""
