@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from fabench.attention_op import Layout
 from fabench_backends.cuda_flash import api, build, configs
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.configs import Config, Mask
@@ -96,27 +97,29 @@ class EmulatedKernel:
 
 
 @pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> type[EmulatedKernel]:
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[EmulatedKernel]]:
     """The operators of cuda_flash take CPU tensors and run emulated kernels."""
     import torch
 
     from fabench_backends.cuda_flash import v1_ops, v2_ops
 
-    def loaded(name: str, t: torch.Tensor, d: int, mask: Mask) -> EmulatedKernel:
+    def loaded(name: str, t: Layout, d: int, mask: Mask) -> EmulatedKernel:
         return EmulatedKernel(configs.config(name, d, api.DTYPES[t.dtype], mask, ARCH))
 
-    def helper(name: str, t: torch.Tensor) -> EmulatedKernel:
+    def helper(name: str, t: Layout) -> EmulatedKernel:
         return EmulatedKernel(configs.helper(name, api.DTYPES[t.dtype]))
 
     for module in (v1_ops, v2_ops, shared):
-        if hasattr(module, "loaded"):
-            monkeypatch.setattr(module, "loaded", loaded)
-        if hasattr(module, "helper"):
-            monkeypatch.setattr(module, "helper", helper)
-        if hasattr(module, "check"):
-            monkeypatch.setattr(module, "check", lambda *args: None)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+        monkeypatch.setattr(module, "loaded", loaded)
+        module.plan.cache_clear()
+    for module in (v2_ops, shared):
+        monkeypatch.setattr(module, "helper", helper)
+    for module in (v1_ops, v2_ops):
+        monkeypatch.setattr(module, "check", lambda *args: None)
+        monkeypatch.setattr(module, "remembered", module.numbers)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=SMS))
     monkeypatch.setattr(EmulatedKernel, "descending", False)
     monkeypatch.setattr(EmulatedKernel, "bank_conflicts", 0)
-    return EmulatedKernel
+    yield EmulatedKernel
+    for module in (v1_ops, v2_ops, shared):
+        module.plan.cache_clear()

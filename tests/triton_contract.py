@@ -13,7 +13,7 @@ import torch
 from fabench.case import Case
 from fabench.device import Device
 from fabench_backends.triton_flash import triton as backend
-from fabench_backends.triton_flash.api import attention, backward_op, forward_op
+from fabench_backends.triton_flash.api import attention, op
 
 CPU = Device("cpu", "cpu")
 
@@ -39,10 +39,10 @@ def the_operators_keep_torchs_rules() -> None:
     q, k, v = inputs()
     numbers = (10, -1, 0, 0.25, 0.0)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(forward_op, (q, k, v, *numbers), test_utils=tests)
-    o, lse = (t.detach() for t in forward_op(q, k, v, *numbers))
+    torch.library.opcheck(op.forward, (q, k, v, *numbers), test_utils=tests)
+    o, lse = (t.detach() for t in op.forward(q, k, v, *numbers))
     detached = [t.detach() for t in (q, k, v)]
-    torch.library.opcheck(backward_op, (*detached, o, lse, torch.ones_like(o), None, *numbers), test_utils=tests)
+    torch.library.opcheck(op.backward, (torch.ones_like(o), None, *detached, o, lse, *numbers), test_utils=tests)
 
 
 def gradients_flow_through_O_and_LSE() -> None:

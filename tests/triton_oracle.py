@@ -68,21 +68,22 @@ def run(case: Case) -> dict[str, Any]:
     """
     import torch
 
+    from fabench.attention_op import layout
     from fabench_backends.triton_flash.checks import band
     from fabench_backends.triton_flash.configs import Config
-    from fabench_backends.triton_flash.launch import Launcher
+    from fabench_backends.triton_flash.launch import Plan
 
     q, k, v, do = tensors(case, getattr(torch, case["dtype"]))
     mask = band(
         q.shape[2], k.shape[2], case.get("causal", False), case.get("window"), case.get("alignment", "bottom_right")
     )
-    launcher = Launcher(q, k, v, mask, case.get("scale", q.shape[3] ** -0.5), case.get("softcap", 0.0))
+    plan = Plan(layout(q), layout(k), layout(v), mask, case.get("scale", q.shape[3] ** -0.5), case.get("softcap", 0.0))
     choices = {kernel: Config(*config) for kernel, config in case.get("configs", {}).items()} or None
-    o, lse = launcher.forward(choices)
+    o, lse = plan.forward(q, k, v, choices)
     wanted = reference(q, k, v, do, case)
     got = {"O": o}
     if not case.get("forward_only"):
-        got["dQ"], got["dK"], got["dV"] = launcher.backward(o, lse, do, None, choices)
+        got["dQ"], got["dK"], got["dV"] = plan.backward(q, k, v, o, lse, do, None, choices)
     result: dict[str, Any] = {
         name: float((tensor.double() - wanted[name]).norm() / wanted[name].norm().clamp_min(1.0))
         for name, tensor in got.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabench.attention_op import Layout
 from fabench.case import Mask
 from fabench.device import Device
 from fabench_backends.cuda_flash import api, cuda_v1, cuda_v2, cuda_v2_deterministic, v1_ops, v2_ops
@@ -21,12 +21,10 @@ RTX_4090 = Device("cuda", "NVIDIA GeForce RTX 4090", capability=(8, 9), sms=128)
 V100 = Device("cuda", "NVIDIA V100", capability=(7, 0), sms=80)
 
 
-def stub(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda:0", last: int = 1) -> Any:
-    """Looks like a CUDA tensor to the checks."""
-    return SimpleNamespace(
-        shape=shape, dtype=dtype, device=torch.device(device), dim=lambda: len(shape), numel=lambda: 1,
-        stride=lambda i: last if i == 3 else shape[3],
-    )  # fmt: skip
+def stub(*shape: int, dtype: torch.dtype = torch.bfloat16, device: str = "cuda:0", last: int = 1) -> Layout:
+    """Of a CUDA tensor."""
+    steps = tuple(last if i == 3 else shape[-1] for i in range(len(shape)))
+    return Layout(torch.Size(shape), steps, dtype, torch.device(device))
 
 
 GOOD = {"q": stub(2, 4, 33, 64), "k": stub(2, 2, 65, 64), "v": stub(2, 2, 65, 128)}
@@ -83,9 +81,10 @@ def test_masks_and_softcaps_that_are_none_are_refused() -> None:
         ValueError, match=r"window must be \(left, right\), each -1 \(unlimited\) or more, got \(-2, 0\)"
     ):
         api.band(3, 3, False, (-2, 0), "top_left")
-    q = torch.zeros(1, 1, 8, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match=r"softcap must be 0 \(off\) or a positive number, got -1.0"):
-        v2_ops.attention(q, q, q, softcap=-1.0)
+        api.check_numbers(1.0, -1.0)
+    with pytest.raises(ValueError, match="scale must be a finite number, got nan"):
+        api.check_numbers(float("nan"), 0.0)
 
 
 sizes = st.integers(0, 30)
@@ -137,7 +136,7 @@ def test_operators_tell_torch_compile_the_shapes_they_return() -> None:
         q = torch.empty(2, 4, 33, 64, dtype=torch.bfloat16, requires_grad=True)
         k = torch.empty(2, 2, 65, 64, dtype=torch.bfloat16, requires_grad=True)
         v = torch.empty(2, 2, 65, 128, dtype=torch.bfloat16, requires_grad=True)
-        for O, LSE in (v1_ops.forward(q, k, v, 1.0, 0, 0), v2_ops.forward(q, k, v, 1.0, 0.0, 0, 0, False)):
+        for O, LSE in (v1_ops.op(q, k, v, 1.0, 0, 0), v2_ops.op(q, k, v, 1.0, 0.0, 0, 0, False)):
             assert (O.shape, O.dtype, O.is_contiguous()) == ((2, 4, 33, 128), torch.bfloat16, True)
             assert (LSE.shape, LSE.dtype) == ((2, 4, 33), torch.float32)
             gradients = torch.autograd.grad(O, (q, k, v), torch.empty_like(O))

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from fabench.attention_op import layout  # noqa: E402
 from fabench_backends.triton_flash.checks import Band, band, check_device, check_tensors, factors  # noqa: E402
 
 
@@ -28,7 +29,7 @@ def tensors(
         (tensors(v=(2, 4, 13, 64)), r"k and v must agree but in d, got \[2, 4, 12, 64\] and \[2, 4, 13, 64\]"),
         (tensors(q=(3, 8, 10, 64)), "one batch size, got 3 and 2"),
         (tensors(q=(2, 6, 10, 64)), "multiple of the heads of k, got 6 and 4"),
-        (tensors(q=(8, 10, 64)), "'q' must be .* got 3 dimensions"),
+        (tensors(q=(8, 10, 64)), r"'q' must have 4 dimensions \[batch, heads, N, d\], got 3"),
         ([t.double() for t in tensors()], "must be fp16, bf16 or fp32 like q, got torch.float64"),
         ([*tensors()[:2], tensors()[2].float()], "'v' must be .* got torch.float32 and q torch.float16"),
         ([tensors()[0].transpose(2, 3).contiguous().transpose(2, 3), *tensors()[1:]], "stride 1 .* got 10"),
@@ -36,18 +37,18 @@ def tensors(
 )
 def test_tensors_that_do_not_fit_are_refused(bad: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_tensors(*bad)
+        check_tensors(*map(layout, bad))
 
 
 def test_a_device_without_a_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be on a CUDA device .* got cpu"):
-        check_device(tensors()[0], 64)
+        check_device(layout(tensors()[0]), 64)
 
 
 def test_tensors_on_two_devices_are_refused() -> None:
     q, k, v = tensors()
     with pytest.raises(ValueError, match="'k' must be on the device of q, got meta and q cpu"):
-        check_tensors(q, k.to("meta"), v)
+        check_tensors(*map(layout, (q, k.to("meta"), v)))
 
 
 @pytest.mark.parametrize(

@@ -25,19 +25,20 @@ SQUARE = Case(batch=2, heads=4, kv_heads=2, Nq=300, Nk=200, d=64, direction="for
     "case", [SQUARE, replace(SQUARE, d=40, dv=72, causal=True), replace(SQUARE, dtype="fp32", Nq=1)], ids=str
 )
 def test_the_grids_said_are_the_grids_launched(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fabench.attention_op import layout
     from fabench_backends.triton_flash.checks import Band
-    from fabench_backends.triton_flash.launch import Launcher
+    from fabench_backends.triton_flash.launch import Launch, Plan
 
     launched = {}
 
-    def note(self: Launcher, kernel: Any, config: Any, *arguments: Any, **more: Any) -> None:
-        launched[kernel.__name__] = (config, arguments[4])
+    def note(launch: Launch, tensors: Any) -> None:
+        launched[launch.function.__name__] = (launch.config, launch.grid[0])
 
-    monkeypatch.setattr(Launcher, "launch", note)
+    monkeypatch.setattr(Launch, "__call__", note)
     q, k, v, *_ = tensors(case)
-    launcher = Launcher(q, k, v, Band(0, -1, 0 if case.causal else -1), 0.125, 0.0)
-    o, lse = launcher.forward()
-    launcher.backward(o, lse, o, None)
+    plan = Plan(layout(q), layout(k), layout(v), Band(0, -1, 0 if case.causal else -1), 0.125, 0.0)
+    o, lse = plan.forward(q, k, v)
+    plan.backward(q, k, v, o, lse, o, None)
 
     tiling = triton.tiling(case, AMPERE)
     assert tiling is not None

@@ -102,9 +102,10 @@ def check(case: Case) -> tuple[Case, dict[str, float], float]:
     import torch
 
     import triton_oracle
+    from fabench.attention_op import layout
     from fabench_backends.triton_flash.checks import band
     from fabench_backends.triton_flash.configs import Config
-    from fabench_backends.triton_flash.launch import Launcher
+    from fabench_backends.triton_flash.launch import Plan
 
     torch.backends.cuda.matmul.allow_tf32 = False
     started = time.perf_counter()
@@ -114,11 +115,11 @@ def check(case: Case) -> tuple[Case, dict[str, float], float]:
     mask = band(
         q.shape[2], k.shape[2], case.get("causal", False), case.get("window"), case.get("alignment", "bottom_right")
     )
-    launcher = Launcher(q, k, v, mask, case.get("scale", q.shape[3] ** -0.5), case.get("softcap", 0.0))
+    plan = Plan(layout(q), layout(k), layout(v), mask, case.get("scale", q.shape[3] ** -0.5), case.get("softcap", 0.0))
     choices: Any = {kernel: Config(*config) for kernel, config in case.get("configs", {}).items()} or None
     torch.full((q.numel() * 4,), float("nan"), device="cuda", dtype=q.dtype)  # freed at once: what empty() will get
-    o, lse = launcher.forward(choices)
-    gradients = launcher.backward(o, lse, do, None, choices)
+    o, lse = plan.forward(q, k, v, choices)
+    gradients = plan.backward(q, k, v, o, lse, do, None, choices)
     wanted = triton_oracle.reference(q, k, v, do, case)
     errors = {}
     for name, got in zip(("O", "LSE", "dQ", "dK", "dV"), (o, lse, *gradients), strict=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from fabench.attention_op import Layout, layout
 from fabench_backends.cuda_flash import configs
 from fabench_backends.cuda_flash.build import architecture
 from fabench_backends.cuda_flash.configs import Mask
@@ -15,13 +17,14 @@ from fabench_backends.cuda_flash.launch import Kernel, kernel
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 UNLIMITED = 1 << 30
 """`low` and `high` of a band whose side is not limited (band.cuh); also twice the longest sequence."""
+MAX_GRID_X, MAX_GRID_Y = (1 << 31) - 1, 65535
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, max_d: int) -> None:
-    """Raise ValueError unless the kernels can take these tensors."""
+def check(q: Layout, k: Layout, v: Layout, max_d: int) -> None:
+    """Raise ValueError, naming both numbers, unless the kernels can take these tensors."""
     for name, t in {"q": q, "k": k, "v": v}.items():
-        if t.dim() != 4:
-            raise ValueError(f"{name} must have 4 dimensions [batch, heads, N, d], got {t.dim()}")
+        if len(t.shape) != 4:
+            raise ValueError(f"{name} must have 4 dimensions [batch, heads, N, d], got {len(t.shape)}")
         if t.dtype not in DTYPES:
             raise ValueError(f"{name} must be float16 or bfloat16, got {str(t.dtype).removeprefix('torch.')}")
         if t.dtype != q.dtype:
@@ -33,8 +36,8 @@ def check(q: Tensor, k: Tensor, v: Tensor, max_d: int) -> None:
         d = t.shape[3]
         if not 8 <= d <= max_d or d % 8:
             raise ValueError(f"the head dim of {name} must be a multiple of 8 from 8 to {max_d}, got {d}")
-        if t.stride(3) != 1 and t.numel() > 0:
-            raise ValueError(f"{name} must have stride 1 in its last dimension, got {t.stride(3)}")
+        if t.strides[3] != 1 and 0 not in t.shape:
+            raise ValueError(f"{name} must have stride 1 in its last dimension, got {t.strides[3]}")
         if t.shape[2] > UNLIMITED // 2:
             raise ValueError(f"{name} must have at most {UNLIMITED // 2} rows, got {t.shape[2]}")
     for name, t in {"k": k, "v": v}.items():
@@ -47,8 +50,21 @@ def check(q: Tensor, k: Tensor, v: Tensor, max_d: int) -> None:
     heads, kv_heads = q.shape[1], k.shape[1]
     if kv_heads < 1 or heads % kv_heads:
         raise ValueError(f"q's heads must be a multiple of k's heads, got {heads} and {kv_heads}")
+    if q.shape[0] * heads > MAX_GRID_X:
+        raise ValueError(f"batch times heads must be at most {MAX_GRID_X}, got {q.shape[0] * heads}")
     if (capability := torch.cuda.get_device_capability(q.device)) < (8, 0):
         raise ValueError("the device's compute capability must be at least 8.0, got {}.{}".format(*capability))
+    arch, d = architecture(capability), max(q.shape[3], v.shape[3])
+    if d > (limit := configs.max_d(arch)):
+        raise ValueError(f"the head dims must be at most {limit} on {arch}, got {d}")
+
+
+def check_numbers(scale: float, softcap: float) -> None:
+    """Raise ValueError unless both are finite and the cap is not negative."""
+    if not -math.inf < scale < math.inf:
+        raise ValueError(f"scale must be a finite number, got {scale}")
+    if not 0 <= softcap < math.inf:
+        raise ValueError(f"softcap must be 0 (off) or a positive number, got {softcap}")
 
 
 def band(Nq: int, Nk: int, causal: bool, window: Sequence[int] | None, alignment: str) -> tuple[int, int]:
@@ -72,28 +88,42 @@ def mask_kind(low: int, high: int, softcap: float = 0.0) -> Mask:
     return "band" if low > -UNLIMITED or high < UNLIMITED else "none"
 
 
+def is_aligned(t: Layout) -> bool:
+    """True if the rows are contiguous and start at multiples of 16 bytes, as far as the strides decide."""
+    steps = [stride for size, stride in zip(t.shape[:3], t.strides[:3], strict=True) if size > 1]
+    return t.strides[3] == 1 and not any(stride % 8 for stride in steps)
+
+
 def aligned(t: Tensor) -> Tensor:
     """`t`, or a contiguous copy if its rows are not contiguous or do not start at multiples of 16 bytes."""
-    steps = [stride for size, stride in zip(t.shape[:3], t.stride()[:3], strict=True) if size > 1]
-    if t.stride(3) != 1 or t.data_ptr() % 16 or any(stride % 8 for stride in steps):
-        return t.clone(memory_format=torch.contiguous_format)
-    return t
+    if t.data_ptr() % 16 == 0 and is_aligned(layout(t)):
+        return t
+    return t.clone(memory_format=torch.contiguous_format)
 
 
-def loaded(name: str, t: Tensor, d: int, mask: Mask) -> Kernel:
+def loaded(name: str, t: Layout, d: int, mask: Mask) -> Kernel:
     """The kernel `name` for `t`'s device and dtype and for head dims up to `d`."""
     arch = architecture(torch.cuda.get_device_capability(t.device))
     return kernel(configs.config(name, d, DTYPES[t.dtype], mask, arch), t.device.index)
 
 
-def helper(name: str, t: Tensor) -> Kernel:
+def helper(name: str, t: Layout) -> Kernel:
     """A kernel over rows for `t`'s device and dtype."""
     return kernel(configs.helper(name, DTYPES[t.dtype]), t.device.index)
 
 
-def strides(**tensors: Tensor) -> dict[str, int]:
+def strides(**layouts: Layout) -> dict[str, int]:
     """Strides in elements, under the names the params have."""
-    return {f"{n}_{a}": t.stride(i) for n, t in tensors.items() for i, a in enumerate(("batch", "head", "row"))}
+    return {f"{n}_{a}": t.strides[i] for n, t in layouts.items() for i, a in enumerate(("batch", "head", "row"))}
+
+
+def dense(t: Layout, *shape: int) -> Layout:
+    """The layout of a new contiguous tensor of `t`'s dtype on its device."""
+    size, steps = 1, []
+    for extent in reversed(shape):
+        steps.append(size)
+        size *= extent
+    return Layout(torch.Size(shape), tuple(reversed(steps)), t.dtype, t.device)
 
 
 def ceil_div(a: int, b: int) -> int:

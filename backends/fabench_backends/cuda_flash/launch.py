@@ -24,23 +24,24 @@ class Kernel:
         handle = self._code.get_kernel(config.kernel).handle
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (status,) = driver.cuKernelSetAttribute(attribute, config.smem_bytes, handle, driver.CUdevice(device))
+        self._done = driver.CUresult.CUDA_SUCCESS
         self._check(status, "load")
         self._function = driver.CUfunction(int(handle))
+        self._launch, self._threads, self._smem_bytes = driver.cuLaunchKernel, config.tile.threads, config.smem_bytes
+        self._current_stream = torch._C._cuda_getCurrentRawStream  # the handle, without an object around it
 
     def __call__(self, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         """Launch on the device's current stream; torch's current device must be the kernel's."""
-        import torch
-
         address = ctypes.c_void_p(ctypes.addressof(params))
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        (status,) = self._driver.cuLaunchKernel(
-            self._function, *grid, self.config.tile.threads, 1, 1, self.config.smem_bytes, stream,
+        (status,) = self._launch(
+            self._function, *grid, self._threads, 1, 1, self._smem_bytes, self._current_stream(self.device),
             ctypes.addressof(address), 0,
         )  # fmt: skip
-        self._check(status, f"launch grid {grid}, block {self.config.tile.threads}")
+        if status != self._done:
+            self._check(status, f"launch grid {grid}, block {self._threads}")
 
     def _check(self, status: Any, doing: str) -> None:
-        if status != self._driver.CUresult.CUDA_SUCCESS:
+        if status != self._done:
             raise KernelError(
                 f"'{self.config.name}' must {doing} with {self.config.smem_bytes} bytes of shared memory a CTA "
                 f"on device {self.device}, got {status.name}"

@@ -1,18 +1,35 @@
-"""cuda-v2 as torch operators, so that autograd, torch.compile and CUDA graphs see it. Needs torch."""
+"""cuda-v2 as a function that autograd, torch.compile and CUDA graphs see. Needs torch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on
 from fabench_backends.cuda_flash import backward as shared
-from fabench_backends.cuda_flash.api import aligned, band, ceil_div, check, helper, loaded, mask_kind, strides
+from fabench_backends.cuda_flash.api import (
+    MAX_GRID_Y,
+    aligned,
+    band,
+    ceil_div,
+    check,
+    check_numbers,
+    dense,
+    helper,
+    is_aligned,
+    loaded,
+    mask_kind,
+    strides,
+)
 from fabench_backends.cuda_flash.configs import choose_splits
 from fabench_backends.cuda_flash.params import ForwardParams
 
 MAX_D = 256
+Window = tuple[int, int]
 
 
 def attention(
@@ -21,7 +38,7 @@ def attention(
     v: Tensor,
     causal: bool = False,
     scale: float | None = None,
-    window: tuple[int, int] | None = None,
+    window: Window | None = None,
     softcap: float = 0.0,
     alignment: str = "bottom_right",
     return_lse: bool = False,
@@ -34,58 +51,99 @@ def attention(
     O is [batch, heads, Nq, dv], contiguous; LSE [batch, heads, Nq] float32. `deterministic` makes dQ bitwise
     repeatable; the other results always are. Raises ValueError, before any launch, for what it cannot do.
     """
-    if not 0 <= softcap < float("inf"):
-        raise ValueError(f"softcap must be 0 (off) or a positive number, got {softcap}")
-    check(q, k, v, MAX_D)
-    low, high = band(q.shape[2], k.shape[2], causal, window, alignment)
-    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
-    O, LSE = forward(q, k, v, scale, float(softcap), low, high, deterministic)
+    window = None if window is None else (window[0], window[1])
+    resolve = remembered if is_eager(q, k, v) else numbers
+    found = resolve(layout(q), layout(k), layout(v), causal, scale, window, softcap, alignment)
+    O, LSE = op(q, k, v, *found, deterministic)
     return (O, LSE) if return_lse else O
 
 
-@torch.library.custom_op("fabench::cuda_v2_forward", mutates_args=())
+def numbers(
+    q: Layout, k: Layout, v: Layout, causal: bool, scale: float | None, window: Window | None, softcap: float,
+    alignment: str,
+) -> tuple[float, float, int, int]:  # fmt: skip
+    """(scale, softcap, low, high) as the operators take them. Raises ValueError as `attention` does."""
+    check(q, k, v, MAX_D)
+    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    check_numbers(scale, softcap)
+    return scale, float(softcap), *band(q.shape[2], k.shape[2], causal, window, alignment)
+
+
+remembered = lru_cache(maxsize=1024)(numbers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What follows from the layouts: kernels, grids, all parameters but addresses."""
+
+    main: shared.Launch
+    grid: shared.Grid
+    params: ForwardParams
+    combine: shared.Launch | None
+    """Merges the splits, where there is more than one."""
+    combine_grid: shared.Grid
+
+
+@lru_cache(maxsize=1024)
+def plan(q: Layout, k: Layout, v: Layout, scale: float, softcap: float, low: int, high: int) -> Plan | None:
+    """How the forward is launched for tensors of these layouts; None if some must be copied first.
+
+    Raises ValueError as `attention` does.
+    """
+    check(q, k, v, MAX_D)
+    if not all(map(is_aligned, (q, k, v))):
+        return None
+    batch, heads, Nq, d = q.shape
+    Nk, dv = k.shape[2], v.shape[3]
+    main = loaded("flash_v2_fwd", q, max(d, dv), mask_kind(low, high, softcap))
+    tile: Any = main.config.tile
+    q_tiles = ceil_div(Nq, tile.block_q)
+    if q_tiles > MAX_GRID_Y:
+        raise ValueError(f"q must have at most {MAX_GRID_Y * tile.block_q} rows with head dim {d}, got {Nq}")
+    slots = torch.cuda.get_device_properties(q.device).multi_processor_count * tile.min_ctas
+    splits = choose_splits(batch * heads * q_tiles, ceil_div(Nk, tile.block_kv), slots)
+    combine = helper("flash_fwd_combine", q) if splits > 1 else None
+    warps = combine.config.tile.threads // 32 if combine else 1
+    return Plan(
+        main,
+        (batch * heads, q_tiles, splits),
+        ForwardParams(
+            batch=batch, heads=heads, group=heads // k.shape[1], Nq=Nq, Nk=Nk, d=d, dv=dv, low=low, high=high,
+            splits=splits, scale=scale, softcap=softcap, **strides(q=q, k=k, v=v, o=dense(q, batch, heads, Nq, dv)),
+        ),
+        combine,
+        (batch * heads, min(ceil_div(Nq, warps), MAX_GRID_Y), 1),
+    )  # fmt: skip
+
+
 def forward(
     q: Tensor, k: Tensor, v: Tensor, scale: float, softcap: float, low: int, high: int, deterministic: bool
 ) -> tuple[Tensor, Tensor]:
     """(O, LSE). `deterministic` only matters to the backward."""
-    batch, heads, Nq, d = q.shape
-    Nk, dv = k.shape[2], v.shape[3]
-    q, k, v = aligned(q), aligned(k), aligned(v)
-    with torch.cuda.device(q.device):
-        O = torch.empty(batch, heads, Nq, dv, dtype=q.dtype, device=q.device)
-        LSE = torch.empty(batch, heads, Nq, dtype=torch.float32, device=q.device)
-        if LSE.numel() == 0:
-            return O, LSE
-        main = loaded("flash_v2_fwd", q, max(d, dv), mask_kind(low, high, softcap))
-        tile: Any = main.config.tile
-        q_tiles = ceil_div(Nq, tile.block_q)
-        slots = torch.cuda.get_device_properties(q.device).multi_processor_count * tile.min_ctas
-        splits = choose_splits(batch * heads * q_tiles, ceil_div(Nk, tile.block_kv), slots)
-        partial = torch.empty(splits if splits > 1 else 0, batch, heads, Nq, dv, dtype=torch.float32, device=q.device)
-        partial_lse = torch.empty(partial.shape[:-1], dtype=torch.float32, device=q.device)
-        params = ForwardParams(
-            q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=O.data_ptr(), lse=LSE.data_ptr(),
-            o_partial=partial.data_ptr(), lse_partial=partial_lse.data_ptr(), **strides(q=q, k=k, v=v, o=O),
-            batch=batch, heads=heads, group=heads // k.shape[1], Nq=Nq, Nk=Nk, d=d, dv=dv, low=low, high=high,
-            splits=splits, scale=scale, softcap=softcap,
-        )  # fmt: skip
-        main((batch * heads, q_tiles, splits), params)
-        if splits > 1:
-            combine = helper("flash_fwd_combine", q)
-            tiles = ceil_div(Nq, combine.config.tile.threads // 32)
-            combine((batch * heads, min(tiles, shared.MAX_GRID_Y), 1), params)
+    batch, heads, Nq, _ = q.shape
+    O = torch.empty((batch, heads, Nq, v.shape[3]), dtype=q.dtype, device=q.device)
+    LSE = torch.empty((batch, heads, Nq), dtype=torch.float32, device=q.device)
+    if LSE.numel() == 0:
+        return O, LSE
+    found = plan(layout(q), layout(k), layout(v), scale, softcap, low, high)
+    if found is None or (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16:
+        q, k, v = aligned(q), aligned(k), aligned(v)
+        found = plan(layout(q), layout(k), layout(v), scale, softcap, low, high)
+    assert found is not None
+    params = ForwardParams.from_buffer_copy(found.params)
+    params.q, params.k, params.v, params.o, params.lse = (t.data_ptr() for t in (q, k, v, O, LSE))
+    with on(q.device):
+        if found.combine is None:
+            found.main(found.grid, params)
+        else:
+            partial = torch.empty((params.splits, *O.shape), dtype=torch.float32, device=q.device)
+            partial_lse = torch.empty((params.splits, *LSE.shape), dtype=torch.float32, device=q.device)
+            params.o_partial, params.lse_partial = partial.data_ptr(), partial_lse.data_ptr()
+            found.main(found.grid, params)
+            found.combine(found.combine_grid, params)
     return O, LSE
 
 
-@forward.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, softcap: float, low: int, high: int, deterministic: bool
-) -> tuple[Tensor, Tensor]:
-    batch, heads, Nq, _d = q.shape
-    return q.new_empty(batch, heads, Nq, v.shape[3]), q.new_empty(batch, heads, Nq, dtype=torch.float32)
-
-
-@torch.library.custom_op("fabench::cuda_v2_backward", mutates_args=())
 def backward(
     dO: Tensor, dLSE: Tensor | None, q: Tensor, k: Tensor, v: Tensor, O: Tensor, LSE: Tensor,
     scale: float, softcap: float, low: int, high: int, deterministic: bool,
@@ -97,24 +155,4 @@ def backward(
     )  # fmt: skip
 
 
-@backward.register_fake
-def _(
-    dO: Tensor, dLSE: Tensor | None, q: Tensor, k: Tensor, v: Tensor, O: Tensor, LSE: Tensor,
-    scale: float, softcap: float, low: int, high: int, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, dO: Tensor | None, dLSE: Tensor | None) -> tuple[Tensor | None, ...]:
-    q, k, v, O, LSE = ctx.saved_tensors
-    grads = backward(torch.zeros_like(O) if dO is None else dO, dLSE, q, k, v, O, LSE, *ctx.options)
-    return (*grads, *(None for _ in ctx.options))
-
-
-forward.register_autograd(_differentiate, setup_context=_save)
+op = AttentionOp("cuda_v2", forward, backward)

@@ -1,79 +1,36 @@
-"""`attention`: the contract's function over the kernels, as torch custom operators with autograd.
+"""`attention`: the contract's function over the kernels, which autograd, torch.compile and CUDA graphs see.
 
-The operators are opaque to torch.compile (no graph break), launch on the current stream, and can be captured in a
-CUDA graph. Gradients flow through O and through LSE.
+It launches on the current stream. Gradients flow through O and through LSE.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
 
 import torch
 
+from fabench.attention_op import AttentionOp, Layout, is_eager, layout
 from fabench_backends.triton_flash.checks import Band, Window, band, check_device, check_tensors, factors
-from fabench_backends.triton_flash.launch import Launcher
+from fabench_backends.triton_flash.launch import plan
 
 
-@torch.library.custom_op("fabench::triton_flash_forward", mutates_args=())
-def forward_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    offset: int,
-    left: int,
-    right: int,
-    scale: float,
-    softcap: float,
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offset: int, left: int, right: int, scale: float, softcap: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(O, LSE) of tensors that fit together; the mask as in `checks.Band`. Raises ValueError if the device does not."""
-    check_device(q, max(q.shape[3], v.shape[3]))
-    return Launcher(q, k, v, Band(offset, left, right), scale, softcap).forward()
+    """(O, LSE); the mask as in `checks.Band`. Raises ValueError for what the kernels do not take, before any launch."""
+    return plan(layout(q), layout(k), layout(v), Band(offset, left, right), scale, softcap).forward(q, k, v)
 
 
-@torch.library.custom_op("fabench::triton_flash_backward", mutates_args=())
-def backward_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor,
-    do: torch.Tensor,
-    dlse: torch.Tensor | None,
-    offset: int,
-    left: int,
-    right: int,
-    scale: float,
-    softcap: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dQ, dK, dV) from what `forward_op` returned."""
-    return Launcher(q, k, v, Band(offset, left, right), scale, softcap).backward(o, lse, do, dlse)
+def backward(
+    do: torch.Tensor, dlse: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
+    lse: torch.Tensor, offset: int, left: int, right: int, scale: float, softcap: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """(dQ, dK, dV) from what `forward` returned."""
+    found = plan(layout(q), layout(k), layout(v), Band(offset, left, right), scale, softcap)
+    return found.backward(q, k, v, o, lse, do, dlse)
 
 
-@forward_op.register_fake
-def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    o = q.new_empty(*q.shape[:3], v.shape[3])
-    return o, q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
-@backward_op.register_fake
-def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, *ctx.numbers = inputs
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[Any, ...]:
-    q, k, v, o, lse = ctx.saved_tensors
-    if do is None:
-        do = torch.zeros_like(o)
-    return (*backward_op(q, k, v, o, lse, do, dlse, *ctx.numbers), None, None, None, None, None)
-
-
-forward_op.register_autograd(_differentiate, setup_context=_save)
+op = AttentionOp("triton_flash", forward, backward)
 
 
 def attention(
@@ -97,9 +54,22 @@ def attention(
     head dims that are no multiple of 8 or above 256; a last dimension that is not contiguous; shapes, dtypes or
     devices that do not fit; a GPU below compute capability 8.0; a CPU tensor outside Triton's interpreter.
     """
+    window = None if window is None else (window[0], window[1])
+    resolve = remembered if is_eager(q, k, v) else numbers
+    o, lse = op(q, k, v, *resolve(layout(q), layout(k), layout(v), causal, scale, window, softcap, alignment))
+    return (o, lse) if return_lse else o
+
+
+def numbers(
+    q: Layout, k: Layout, v: Layout, causal: bool, scale: float | None, window: Window | None, softcap: float,
+    alignment: str,
+) -> tuple[int, int, int, float, float]:  # fmt: skip
+    """The problem as the operators take it. Raises ValueError as `attention` does."""
     check_tensors(q, k, v)
+    check_device(q, max(q.shape[3], v.shape[3]))
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     factors(scale, softcap)
-    mask = band(q.shape[2], k.shape[2], causal, window, alignment)
-    o, lse = forward_op(q, k, v, *mask, scale, float(softcap))
-    return (o, lse) if return_lse else o
+    return *band(q.shape[2], k.shape[2], causal, window, alignment), scale, float(softcap)
+
+
+remembered = lru_cache(maxsize=1024)(numbers)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from fabench.attention_op import Layout
 from fabench_backends.triton_flash.interpreter import INTERPRETED
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -44,18 +45,19 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def check_tensors(q: Layout, k: Layout, v: Layout) -> None:
     """Raise ValueError, naming both numbers, unless q, k [.., Nk, d] and v [.., Nk, dv] fit together."""
     for name, tensor in {"q": q, "k": k, "v": v}.items():
-        require(tensor.dim() == 4, f"'{name}' must be [batch, heads, N, d], got {tensor.dim()} dimensions")
+        rank = len(tensor.shape)
+        require(rank == 4, f"'{name}' must have 4 dimensions [batch, heads, N, d], got {rank}")
         require(
             tensor.dtype in DTYPES and tensor.dtype == q.dtype,
             f"'{name}' must be fp16, bf16 or fp32 like q, got {tensor.dtype} and q {q.dtype}",
         )
         require(tensor.device == q.device, f"'{name}' must be on the device of q, got {tensor.device} and q {q.device}")
         require(
-            tensor.numel() == 0 or tensor.stride(3) == 1,
-            f"'{name}' must have stride 1 in its last dimension, got {tensor.stride(3)}",
+            0 in tensor.shape or tensor.strides[3] == 1,
+            f"'{name}' must have stride 1 in its last dimension, got {tensor.strides[3]}",
         )
         d = tensor.shape[3]
         require(
@@ -73,7 +75,7 @@ def check_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     )
 
 
-def check_device(q: torch.Tensor, d: int) -> None:
+def check_device(q: Layout, d: int) -> None:
     """Raise ValueError unless the kernels run where `q` lies, for its dtype and the larger of its head dims."""
     if q.device.type == "cuda":
         require(not INTERPRETED, "the kernels were imported under TRITON_INTERPRET=1, which takes CPU tensors only")
@@ -108,8 +110,8 @@ def band(Nq: int, Nk: int, causal: bool, window: Window | None, alignment: str) 
 
 def factors(scale: float, softcap: float) -> Factors:
     """The scale and the cap as the kernels take them. Raises ValueError if either is not finite, or cap < 0."""
-    require(math.isfinite(scale), f"'scale' must be finite, got {scale}")
-    require(math.isfinite(softcap) and softcap >= 0, f"'softcap' must be 0 (off) or positive, got {softcap}")
+    require(-math.inf < scale < math.inf, f"'scale' must be finite, got {scale}")
+    require(0 <= softcap < math.inf, f"'softcap' must be 0 (off) or positive, got {softcap}")
     log2e = math.log2(math.e)
     if softcap > 0:
         return Factors(scale / softcap, softcap * log2e, rescale=False, softcap=True)

@@ -49,18 +49,21 @@ def configs(key: Key) -> tuple[Config, ...]:
     return candidates(key.kernel, arch, key.width, key.dtype.itemsize)
 
 
-def choose(key: Key, launch: Callable[[Config], None]) -> Config:
-    """The configuration for `key`. `launch` may be called many times: the kernels only overwrite their outputs."""
+def choose(key: Key, launch: Callable[[Config], None]) -> tuple[Config, bool]:
+    """The configuration for `key`, and if it will stay: nothing is timed while a CUDA graph is captured.
+
+    `launch` may be called many times: the kernels only overwrite their outputs.
+    """
     declared = configs(key)
     memory = key._replace(work=0)
-    config = _chosen.get(memory)
-    if config is None:
-        config = declared[0]
-        untimed = len(declared) == 1 or key.work < TUNED_WORK or INTERPRETED
-        if not untimed and not torch.cuda.is_current_stream_capturing():
-            config = _chosen[memory] = min(declared, key=lambda c: _milliseconds(c, launch))
-    last[key.kernel] = config
-    return config
+    if memory in _chosen:
+        return _chosen[memory], True
+    if len(declared) == 1 or key.work < TUNED_WORK or INTERPRETED:
+        return declared[0], True
+    if torch.cuda.is_current_stream_capturing():
+        return declared[0], False
+    config = _chosen[memory] = min(declared, key=lambda c: _milliseconds(c, launch))
+    return config, True
 
 
 def _milliseconds(config: Config, launch: Callable[[Config], None]) -> float:
