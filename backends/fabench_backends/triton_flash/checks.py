@@ -110,8 +110,11 @@ def band(Nq: int, Nk: int, causal: bool, window: Window | None, alignment: str) 
 
 def factors(scale: float, softcap: float) -> Factors:
     """The scale and the cap as the kernels take them. Raises ValueError if either is not finite, or cap < 0."""
-    require(-math.inf < scale < math.inf, f"'scale' must be finite, got {scale}")
-    require(0 <= softcap < math.inf, f"'softcap' must be 0 (off) or positive, got {softcap}")
+    # Written out: torch.compile may trace the numbers as symbols, which it cannot put into a message that is not raised.
+    if not -math.inf < scale < math.inf:
+        raise ValueError(f"'scale' must be finite, got {scale}")
+    if not 0 <= softcap < math.inf:
+        raise ValueError(f"'softcap' must be 0 (off) or positive, got {softcap}")
     log2e = math.log2(math.e)
     if softcap > 0:
         return Factors(scale / softcap, softcap * log2e, rescale=False, softcap=True)
