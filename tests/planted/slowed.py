@@ -1,7 +1,9 @@
-"""One kernel at its own speed, and slowed by 2, 3 and 5 % inside what is timed: sides for `fabench run --ab`.
+"""The two sides of an A/B run whose true differences are known: `a` and `b` are one kernel, slowed on some lengths.
 
-What is added runs on the same stream right after the kernel: a spin of a share of the kernel's own time, which is
-measured once for each shape when the shape is first seen, before anything is timed.
+What is added runs on the same stream right after the kernel: a spin of a share of the kernel's own time. Time, cost of
+the added launch and length of a cycle are measured once for each shape, in the call that checks it, so before any is
+timed. `PLANTED` says by N which share each side adds; a length has one meaning for good, so that sessions can be
+compared.
 """
 
 from __future__ import annotations
@@ -13,57 +15,74 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+PLANTED: dict[int, tuple[float, float]] = {
+    3584: (0.0, 0.0),
+    3712: (0.0, 0.0),
+    3840: (0.0, 0.0),
+    3968: (0.0, 0.0),
+    4096: (0.0, 0.0),
+    4224: (0.0, 0.02),
+    4352: (0.0, 0.03),
+    4480: (0.0, 0.05),
+    4608: (0.05, 0.0),
+    192: (0.0, 0.0),
+    256: (0.0, 0.0),
+    320: (0.0, 0.20),
+    384: (0.20, 0.0),
+}
+"""N -> (share added by `a`, share added by `b`). Below 1000 for a busy CPU, which shows no less."""
+
 _known: dict[tuple[object, ...], float] = {}
-"""Shape, dtype and mask -> seconds of one plain call."""
-_cycles_a_second: dict[int, float] = {}
+"""What was measured once."""
 
 
-def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    return scaled_dot_product_attention(q, k, v, is_causal=causal)
+def a(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
+    return _call(0, q, k, v, causal)
 
 
-def slower2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    return _slowed(0.02, q, k, v, causal)
+def b(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
+    return _call(1, q, k, v, causal)
 
 
-def slower3(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    return _slowed(0.03, q, k, v, causal)
+def _call(side: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    share = PLANTED[q.shape[-2]][side]
 
+    def plain() -> torch.Tensor:
+        return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-def slower5(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    return _slowed(0.05, q, k, v, causal)
-
-
-def slower20(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    """Enough to be seen on a busy CPU."""
-    return _slowed(0.20, q, k, v, causal)
-
-
-def _slowed(share: float, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    seconds = _plain_seconds(q, k, v, causal)
-    out = plain(q, k, v, causal)
-    if q.is_cuda:
-        torch.cuda._sleep(round(share * seconds * _clock(q.device.index or 0)))
-    else:
-        end = time.perf_counter() + share * seconds
-        while time.perf_counter() < end:
-            pass
+    if not share:
+        return plain()
+    spin = _spin(q.device)
+    key = (q.shape, k.shape, q.dtype, causal)
+    if key not in _known:
+        alone = _timed(plain, q.is_cuda)
+        launch = _timed(lambda: (plain(), spin(0.0)), q.is_cuda) - alone
+        _known[key] = share * alone - max(0.0, launch)
+        if _known[key] <= 0.0:
+            raise RuntimeError(
+                f"{share:.0%} of {alone * 1e6:.0f} us is less than the {launch * 1e6:.1f} us of a launch"
+            )
+    out = plain()
+    spin(_known[key])
     return out
 
 
-def _plain_seconds(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> float:
-    key = (q.shape, k.shape, q.dtype, causal)
-    if key not in _known:
-        _known[key] = _timed(lambda: plain(q, k, v, causal), q.is_cuda)
-    return _known[key]
+def _spin(device: torch.device) -> Callable[[float], object]:
+    """Keeps the device busy for some seconds."""
+    if device.type != "cuda":
+        return _spin_on_cpu
+    sleep = torch.cuda._sleep
+    if ("cycles", device) not in _known:
+        short, long = (_timed(lambda n=n: sleep(n), True) for n in (1_000_000, 3_000_000))
+        _known["cycles", device] = 2_000_000 / (long - short)
+    rate = _known["cycles", device]
+    return lambda seconds: sleep(max(1, round(seconds * rate)))
 
 
-def _clock(index: int) -> float:
-    """Cycles of torch.cuda._sleep a second, measured: the spin then lasts what it should at the clock of the moment."""
-    if index not in _cycles_a_second:
-        cycles = 2_000_000
-        _cycles_a_second[index] = cycles / _timed(lambda: torch.cuda._sleep(cycles), True)
-    return _cycles_a_second[index]
+def _spin_on_cpu(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 def _timed(call: Callable[[], object], cuda: bool, repeats: int = 9) -> float:
@@ -73,8 +92,9 @@ def _timed(call: Callable[[], object], cuda: bool, repeats: int = 9) -> float:
     for _ in range(repeats):
         if cuda:
             torch.cuda.synchronize()
-            time.sleep(0.02)
+            time.sleep(0.01)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(100_000)  # holds the stream until the host has queued the call
             start.record()
             call()
             end.record()
