@@ -110,7 +110,7 @@ def band(Nq: int, Nk: int, causal: bool, window: Window | None, alignment: str) 
 
 def factors(scale: float, softcap: float) -> Factors:
     """The scale and the cap as the kernels take them. Raises ValueError if either is not finite, or cap < 0."""
-    # Written out: torch.compile may trace the numbers as symbols, which it cannot put into a message that is not raised.
+    # Written out: torch.compile may trace the numbers as symbols, which it cannot put into messages ahead of need.
     if not -math.inf < scale < math.inf:
         raise ValueError(f"'scale' must be finite, got {scale}")
     if not 0 <= softcap < math.inf:
