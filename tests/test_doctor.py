@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +66,7 @@ def test_the_text_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: st
     monkeypatch.setenv("COLUMNS", columns)
     findings = [
         checkup.Finding("torch", "ok", "2.13.0"),
+        checkup.Finding("device", "ok", "cpu"),
         checkup.Finding(
             "ncu", "missing", "not on PATH", "install Nsight Compute, which comes with the toolkit", "profile"
         ),
@@ -74,3 +79,54 @@ def test_the_text_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: st
     assert max(map(len, lines)) <= int(columns) + (20 if columns == "40" else 0)
     assert lines[-1] == "1 missing; everything else works without them."
     assert "do:  install Nsight Compute" in " ".join(result.output.split()).replace("do: install", "do:  install")
+
+
+HIDDEN = "raise ImportError('libtorch.so: no such file', name='torch')"
+
+
+def hide(module: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `module` fail to import in child processes."""
+    (folder / module).mkdir()
+    (folder / module / "__init__.py").write_text(HIDDEN)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def test_without_torch_the_rest_is_reported_and_the_exit_code_is_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide("torch", tmp_path, monkeypatch)
+    result = CliRunner().invoke(main, ["doctor"])
+    text = " ".join(result.output.split())
+    assert result.exit_code == 1
+    assert "torch missing cannot be imported: ImportError: libtorch.so: no such file" in text
+    assert "do: install it (pytorch.org/get-started)" in text
+    assert text.endswith("nothing can be measured without torch.")
+
+
+@pytest.mark.parametrize("arguments", [["list", "backends"], ["list", "devices"], ["run", "smoke"]])
+def test_a_command_that_needs_torch_says_so_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    hide("torch", tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: 'torch' must be importable, got ImportError: libtorch.so: no such file; "
+        "install it (pytorch.org/get-started)\n"
+    )
+
+
+def test_a_library_that_fabench_itself_needs_and_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text(HIDDEN.replace("torch", "yaml"))
+    command = [sys.executable, "-m", "fabench", "run", "smoke"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: 'yaml' must be importable, got ImportError: libyaml.so")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_module_with_a_line_of_its_own_has_no_second_one() -> None:
+    parts = [finding.part for finding in checkup.findings()]
+    assert len(parts) == len(set(parts))

@@ -18,6 +18,10 @@ TOOL_FOLDERS = ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*", "/usr/li
 """Where NVIDIA's installers put command line tools that are not on PATH."""
 
 
+OWN_LINE = ("triton", "cuda.core")
+"""Modules that are looked at for more than one backend's sake: `findings` names them by themselves."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One part: is it here, which version, and what to do if it is not."""
@@ -37,8 +41,13 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """Every part, from the driver up to the backends' libraries."""
-    import torch
+    """Every part, from the driver up to the backends' libraries; without torch, those that can be asked without it."""
+    try:
+        import torch
+    except Exception as error:  # a broken build may raise anything
+        found = f"cannot be imported: {type(error).__name__}: {error}"
+        missing = Finding("torch", "missing", found, "install it (pytorch.org/get-started)", "everything")
+        return [Finding("python", "ok", platform.python_version()), _driver(), missing, _compiler()]
 
     device = environment.resolve("auto")
     gpu = device.type == "cuda"
@@ -173,6 +182,8 @@ def _libraries(device: Device) -> Iterator[Finding]:
             users.setdefault(backend.facts.module, []).append(backend.name)
     for module, names in sorted(users.items()):
         backend, serves = backends[names[0]], ", ".join(names)
+        if module in OWN_LINE:
+            continue
         if off := backend.facts_on(device).device_reasons(device):
             yield Finding(module, "not needed", off[0], serves=serves)
         elif why := backend.unavailable(device):

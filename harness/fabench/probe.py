@@ -24,7 +24,7 @@ from fabench import errors, records, registry
 from fabench.backend import Backend, Facts
 from fabench.case import Case
 from fabench.device import Device
-from fabench.errors import BackendError, FabenchError, InternalError
+from fabench.errors import BackendError, DeviceError, FabenchError, InternalError
 from fabench.family import Family, end_with
 from fabench.interpreter import HERE, Interpreter
 
@@ -232,12 +232,18 @@ def main(arguments: Sequence[str]) -> None:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     from fabench import environment
 
-    if request["ask"] == "devices":
-        return {"devices": [device.to_json() for device in environment.devices()]}
     if request["ask"] == "doctor":
         from fabench import checkup
 
         return {"findings": [finding.to_json() for finding in checkup.findings()]}
+    try:
+        import torch  # noqa: F401  # a broken build may raise anything
+    except Exception as error:
+        raise DeviceError(
+            f"'torch' must be importable, got {type(error).__name__}: {error}; install it (pytorch.org/get-started)"
+        ) from error
+    if request["ask"] == "devices":
+        return {"devices": [device.to_json() for device in environment.devices()]}
     if request["ask"] == "tilings":
         return {
             "tilings": _tilings([Case.from_key(key) for key in request["cases"]], Device.from_json(request["device"]))

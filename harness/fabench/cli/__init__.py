@@ -83,6 +83,15 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except FabenchError as error:
             raise Failure(error) from error
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] in ("fabench", ""):
+                raise
+            raise Failure(
+                UsageError(
+                    f"'{error.name}' must be importable, got {type(error).__name__}: {error}; "
+                    "install fabench again, with what it needs"
+                )
+            ) from error
         except BrokenPipeError:
             raise  # click's to end
         except OSError as error:  # a full disk, a folder that may not be written: the user's to mend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
 
 import click
@@ -14,7 +15,7 @@ def command(format_: str) -> None:
     """Say what is installed here, what is missing, and what to install.
 
     Looks at the driver, torch, CUDA, cuDNN, NVML, the compilers, the profilers and every backend's library. Exits
-    with 0: what is missing only makes some backends unavailable.
+    with 0, for what is missing only makes some backends unavailable, and with 1 if torch cannot be imported.
     """
     from fabench import probe
     from fabench.checkup import Finding
@@ -37,4 +38,7 @@ def command(format_: str) -> None:
                 click.echo(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "     "))
     missing = sum(finding.state == "missing" for finding in findings)
     click.echo()
+    if not any(finding.part == "device" for finding in findings):
+        click.echo(f"{missing} missing; nothing can be measured without torch.")
+        sys.exit(1)
     click.echo("Nothing is missing." if not missing else f"{missing} missing; everything else works without them.")
