@@ -283,3 +283,38 @@ def test_a_newer_minor_schema_is_not_continued(path: Path) -> None:
 
     with pytest.raises(RecordError, match=r"run\.jsonl:1: schema 'fabench/1\.1' must be fabench/1\.0 to be continued"):
         Writer.resume(path)
+
+
+def test_a_file_that_is_renamed_meanwhile_is_followed(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path / "a.jsonl", make.header())
+    (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
+
+    writer.finish(complete=True)
+
+    assert writer.path == tmp_path / "b.jsonl"
+    assert read(writer.path).complete
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_file_that_is_removed_meanwhile_is_put_back_or_beside_what_took_its_name(tmp_path: Path, taken: bool) -> None:
+    folder = tmp_path / "results"
+    writer = Writer.create(folder / "a.jsonl", make.header())
+    (folder / "a.jsonl").unlink()
+    if taken:
+        (folder / "a.jsonl").write_text("another's")
+    else:
+        folder.rmdir()
+
+    writer.finish(complete=True)
+
+    assert writer.path == folder / ("a-again.jsonl" if taken else "a.jsonl")
+    assert read(writer.path).complete
+    assert not taken or (folder / "a.jsonl").read_text() == "another's"
+
+
+def test_a_file_that_another_program_truncates_is_an_error_at_once(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path / "a.jsonl", make.header())
+    os.truncate(tmp_path / "a.jsonl", 0)
+
+    with pytest.raises(RecordError, match="must be left alone while a run writes it, got 0 bytes"):
+        writer.write(make.env())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import shutil
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,10 +152,29 @@ class Writer:
         )
         try:
             self._append(footer)
+            self._find()
         finally:
             os.close(self._fd)
             self._fd = -1
         return footer
+
+    def _find(self) -> None:
+        """Follow a file that was renamed meanwhile; put one that was removed back, or beside what took its name."""
+        now, known = os.fstat(self._fd), Path(f"/proc/self/fd/{self._fd}")
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self.path), now):
+                return
+        if now.st_nlink:
+            with contextlib.suppress(OSError):
+                self.path = known.readlink()
+            return
+        while self.path.exists():
+            self.path = self.path.with_stem(f"{self.path.stem}-again")
+        try:
+            os.makedirs(self.path.parent, exist_ok=True)
+            shutil.copyfile(known, self.path)
+        except OSError as error:
+            raise _write_error(self.path, error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -180,6 +201,11 @@ class Writer:
         self._added = True
 
     def _append_bytes(self, data: bytes) -> None:
+        if (size := os.fstat(self._fd).st_size) != self._size:
+            raise RecordError(
+                f"'{self.path}' must be left alone while a run writes it, got {size} bytes where it had {self._size}; "
+                "what was in it is lost"
+            )
         try:
             written = 0
             while written < len(data):
