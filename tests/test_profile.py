@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fabench import gpus
+import resultfiles as make
+from fabench import gpus, probe
 from fabench.case_text import parse as case_of
 from fabench.cli import main
 from fabench.device import Device
 from fabench.errors import BackendError
 from fabench.explain import explain
-from fabench.profiling import ncu, session
+from fabench.profiling import ncu, session, stored
 from fabench.profiling.kernel import Kernel, Profile, by_name, combined
+from fabench.records import Harness
+from fabench.tiling import Tiling
 from fabench.views.profile import render
 from golden_files import assert_golden
 
@@ -189,6 +192,118 @@ def test_without_ncu_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     assert "put Nsight Compute's ncu on the PATH" in session.profile(case_of("N=64"), "naive", H200).note
 
 
+def test_an_ncu_that_knows_not_all_names_is_asked_again_for_the_usual_ones(tmp_path: Path) -> None:
+    tool, target = tmp_path / "ncu", ["python", "-m", "x"]
+    (tmp_path / "csv").write_text(NAIVE)
+    tool.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {tmp_path}/arguments\n'
+        'case "$*" in *dram__bytes_op_read*) echo "==ERROR== Unknown metric: dram__bytes_op_read" >&2; exit 1;; esac\n'
+        'while [ "$1" != --log-file ]; do shift; done\n'
+        f'cp {tmp_path}/csv "$2"\n'
+    )
+    tool.chmod(tool.stat().st_mode | stat.S_IEXEC)
+
+    assert len(ncu.launches(str(tool), tmp_path / "log", target, 10)) == 3
+    first, second = (tmp_path / "arguments").read_text().splitlines()
+    assert "dram__bytes_op_read.sum" in first
+    for field, names in ncu.METRICS.items():
+        assert names[0] in second, field
+    assert "launch__shared_mem_per_block_dynamic" in second
+    assert "dram__bytes_op" not in second
+
+
+def test_the_command_is_one_that_ncu_takes() -> None:
+    """Options of Nsight Compute's command line, each with its value after it, and the target last."""
+    words = ncu.command("ncu", Path("log.csv"), ["python", "-m", "x"])
+
+    assert words[-3:] == ["python", "-m", "x"]
+    at = words.index("--csv")
+    pairs = dict(zip(words[1:at:2], words[2:at:2], strict=True)) | dict(
+        zip(words[at + 1 : -3 : 2], words[at + 2 : -3 : 2], strict=True)
+    )
+    assert pairs.pop("--metrics").split(",")[0] == "gpu__time_duration.sum"
+    assert pairs == {
+        "--target-processes": "all", "--profile-from-start": "off", "--clock-control": "none", "--page": "raw",
+        "--print-units": "base", "--log-file": "log.csv",
+    }  # fmt: skip
+
+
+def test_once_the_counters_are_refused_ncu_is_not_started_again(fake_ncu, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = fake_ncu("==ERROR== ERR_NVGPUCTRPERM - no permission", code=1)
+    monkeypatch.setattr(session, "_by_torch", lambda *arguments: (Kernel("k", 1, 5.0),))
+    first, _ = session.profile_all(case_of("N=64"), ["naive", "triton"], H200)
+    arguments.unlink()
+
+    notes = [found.note for found in session.profile_all(case_of("N=64"), ["a", "b", "c"], H200)]
+
+    assert notes == [ncu.NOT_ALLOWED] * 3 == [first.note] * 3
+    assert arguments.read_text().count("\n") == 1
+
+
+def kept(path: Path) -> stored.StoredProfile:
+    """What a run on an H200 might leave in a file."""
+    case = case_of("N=4096,d=128,dtype=bf16,batch=4,heads=16")
+    card = gpus.named("nvidia-h200")
+    flash = Kernel("flash_v2_fwd", 1, 5e5, 0.3e9, 0.07e9, 0.8, 0.7, 0.25, 255, 98304)
+    tilings = [Tiling.from_json(data) for data in probe.tilings([case], card.device)[case.id]]
+    made = stored.StoredProfile(
+        started="2026-01-02T03:04:05+00:00", argv=["fabench", "profile"], harness=Harness(version="0.1.0"),
+        identity=make.env().identity, software=make.env().software, case=case.key, gpu=card, tilings=tuple(tilings),
+        profiles=(Profile("naive", "ncu", by_name(ncu.parse(NAIVE))), Profile("cuda-v2", "ncu", (flash,))),
+    )  # fmt: skip
+    stored.write(path, made)
+    return made
+
+
+def test_a_stored_profile_prints_as_it_did_and_says_when_it_was_made(tmp_path: Path) -> None:
+    made = kept(tmp_path / "results" / "profile.json")
+    text = profile(str(tmp_path / "results" / "profile.json"))
+
+    assert stored.read(tmp_path / "results" / "profile.json") == made
+    assert text.startswith("profiled 2026-01-02, torch 2.11.0, driver 580.95, fabench 0.1.0\nN=4096 d=128 full bf16")
+    assert text.endswith(render(made.profiles, made.explanation) + "\n")
+    measured = {
+        line.split()[0]: line.split()[-3:] for line in text[text.index("DRAM bytes measured") :].splitlines()[2:]
+    }
+    assert measured["naive"] == ["33.0x", "1.00x", "-"]
+    assert measured["cuda-v2"] == ["1.38x", "0.0418x", "0.0835x"]  # of 4.43 GB by its own tiles
+
+
+def test_a_profile_is_kept_where_it_is_told_to(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "profile.json"
+    arguments = ["--case", "N=64,d=32,heads=2,dtype=fp32", "--backend", "naive", "--device", "cpu"]
+    shown = profile(*arguments, "-o", str(out))
+
+    again = stored.read(out)
+    assert again.case == case_of("N=64,d=32,heads=2,dtype=fp32").key
+    assert [found.backend for found in again.profiles] == ["naive"]
+    assert render(again.profiles, again.explanation) in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "must be a file that 'fabench profile --out' wrote, got Invalid JSON"),
+        ("[]", "must be a file that 'fabench profile --out' wrote, got Input should be an object"),
+        ('{"schema": "fabench-profile/2.0"}', "got Input should be 'fabench-profile/1.0' at 'schema'"),
+        ("\x00\xff", "got Invalid JSON"),
+    ],
+)
+def test_a_damaged_profile_is_a_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+
+    assert sentence in profile(str(tmp_path / "p.json"), code=2)
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    arguments = ["--case", "N=64", "--device", "cpu", "--backend", "nothing"]
+
+    assert "p.json' cannot be written: " in profile(*arguments, "-o", str(tmp_path / "file" / "p.json"), code=2)
+    assert "cannot be read: No such file" in profile(str(tmp_path / "none.json"), code=2)
+
+
 def profile(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(main, ["profile", *arguments])
     assert result.exit_code == code, result.output
@@ -253,6 +368,9 @@ def test_a_kernel_that_raises_is_a_sentence(tmp_path: Path) -> None:
         (["--case", "N=64", "--backend", "flash-attn", "--device", "cpu"], "no backend takes 'N=64 d=128 full bf16"),
         (["--case", "N=64", "--backend", "nothing", "--device", "cpu"], "nothing"),
         (["--case", "N", "--device", "cpu"], "a case must be KEY=VALUE parts"),
+        ([], "'profile' must get --case 'N=8192,d=128' or a file that --out wrote, one of them"),
+        (["p.json", "--case", "N=64"], "one of them"),
+        (["p.json", "--backend", "naive"], "'p.json' is printed as it is; leave out --backend"),
         (["--case", "N=64", "--device", "tpu"], "tpu"),
     ],
 )

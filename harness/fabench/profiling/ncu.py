@@ -35,6 +35,12 @@ _UNITS = {
 FOLDERS = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
 
 
+NOT_ALLOWED = (
+    "ncu may not read the counters here (ERR_NVGPUCTRPERM); run as root, or let the driver allow it "
+    "(NVreg_RestrictProfilingToAdminUsers=0)"
+)
+
+
 class NcuError(Exception):
     """Why ncu gave no counters: one sentence, with what to do."""
 
@@ -47,13 +53,20 @@ def find() -> str | None:
     return str(places[0]) if places else None
 
 
-def command(ncu: str, log: Path, target: Sequence[str]) -> list[str]:
+def command(ncu: str, log: Path, target: Sequence[str], *, alternatives: bool = True) -> list[str]:
     """The command that counts what `target` launches between cudaProfilerStart and Stop.
+
+    Blackwell has the DRAM counters under other names than the cards before it; with `alternatives` both are asked for,
+    and the one that a card has not is n/a in the output.
 
     Clocks are left alone (ncu would lock them to their base). ncu flushes caches before each kernel and replays it
     once for each group of counters, so a kernel's bytes are those of a cold call.
     """
-    counters = [name for names in METRICS.values() for name in names]
+    counters = [
+        name
+        for field, names in METRICS.items()
+        for name in (names if alternatives or field == "shared_bytes" else names[:1])
+    ]
     return [
         ncu, "--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none", "--csv",
         "--page", "raw", "--print-units", "base", "--log-file", str(log), "--metrics", ",".join(counters), *target,
@@ -65,33 +78,38 @@ def launches(
 ) -> list[Kernel]:
     """Every kernel launch of `target`, counted. Raises NcuError with the reason there are no counters."""
     try:
+        return _launches(command(ncu, log, target), log, timeout_s, environment)
+    except NcuError as error:
+        if "metric" not in str(error):
+            raise
+    # An ncu that will not have a name it does not know is asked for the usual ones alone.
+    return _launches(command(ncu, log, target, alternatives=False), log, timeout_s, environment)
+
+
+def _launches(words: Sequence[str], log: Path, timeout_s: float, environment: Mapping[str, str] | None) -> list[Kernel]:
+    try:
         done = subprocess.run(
-            command(ncu, log, target), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+            words, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
             env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise NcuError(f"ncu was not done after {timeout_s:g} s; profile a smaller case") from None
     except OSError as error:
-        raise NcuError(f"'{ncu}' cannot be started: {error.strerror}") from None
+        raise NcuError(f"'{words[0]}' cannot be started: {error.strerror}") from None
     text = log.read_text(errors="replace") if log.exists() else ""
     if (why := refusal(text + done.stdout + done.stderr)) is not None:
         raise NcuError(why)
     found = list(parse(text))
     if not found:
-        words = (done.stderr or text or done.stdout).strip().splitlines()
-        raise NcuError(
-            f"ncu counted no kernel (exit code {done.returncode})" + (f": {words[-1][:300]}" if words else "")
-        )
+        said = (done.stderr or text or done.stdout).strip().splitlines()
+        raise NcuError(f"ncu counted no kernel (exit code {done.returncode})" + (f": {said[-1][:300]}" if said else ""))
     return found
 
 
 def refusal(text: str) -> str | None:
     """What ncu says when it may not or cannot count, as a sentence."""
     if "ERR_NVGPUCTRPERM" in text:
-        return (
-            "ncu may not read the counters here (ERR_NVGPUCTRPERM); run as root, or let the driver allow it "
-            "(NVreg_RestrictProfilingToAdminUsers=0)"
-        )
+        return NOT_ALLOWED
     if found := re.search(r"==ERROR==\s*(.+)", text):
         return f"ncu: {found[1].strip()[:300]}"
     return None

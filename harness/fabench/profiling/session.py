@@ -21,14 +21,30 @@ NO_NCU = "ncu is not installed; put Nsight Compute's ncu on the PATH for DRAM by
 ON_CPU = "a CPU has no GPU counters: operators and their own times"
 
 
+def profile_all(
+    case: Case, backends: Sequence[str], device: Device, backend_files: Sequence[str] = (), *,
+    timeout_s: float = TIMEOUT_S,
+) -> list[Profile]:  # fmt: skip
+    """A profile of each backend in turn; once ncu may not count here, it is not asked again."""
+    found: list[Profile] = []
+    for backend in backends:
+        refused = ncu.NOT_ALLOWED if any(earlier.note == ncu.NOT_ALLOWED for earlier in found) else None
+        found.append(profile(case, backend, device, backend_files, timeout_s=timeout_s, refused=refused))
+    return found
+
+
 def profile(
-    case: Case, backend: str, device: Device, backend_files: Sequence[str] = (), *, timeout_s: float = TIMEOUT_S
-) -> Profile:
-    """The kernels of one call. Raises BackendError, one sentence, if the backend cannot make it."""
-    if device.type == "cpu":
-        return Profile(backend, "torch", _by_torch(case, backend, device, backend_files, timeout_s), ON_CPU)
-    if (tool := ncu.find()) is None:
-        return Profile(backend, "torch", _by_torch(case, backend, device, backend_files, timeout_s), NO_NCU)
+    case: Case, backend: str, device: Device, backend_files: Sequence[str] = (), *, timeout_s: float = TIMEOUT_S,
+    refused: str | None = None,
+) -> Profile:  # fmt: skip
+    """The kernels of one call; `refused` says why ncu need not be asked.
+
+    Raises BackendError, one sentence, if the backend cannot make the call.
+    """
+    tool = ncu.find()
+    without = ON_CPU if device.type == "cpu" else refused or (NO_NCU if tool is None else None)
+    if without or tool is None:
+        return Profile(backend, "torch", _by_torch(case, backend, device, backend_files, timeout_s), without or NO_NCU)
     with tempfile.TemporaryDirectory(prefix="fabench-") as folder:
         request = _request(Path(folder), "ncu", case, backend, device, backend_files)
         try:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from fabench.explain import Explanation
 from fabench.measure.kernels import short_name
 from fabench.profiling.kernel import Kernel, Profile, combined
 from fabench.text import bytes_text
+from fabench.views.render import plain_table, wrapped
 from fabench.views.values import significant
 
 NAME_LENGTH = 48
@@ -17,25 +16,26 @@ LEAST_SHARE = 0.002
 """Kernels below this share of the call's time share a line."""
 
 
-def render(profiles: Sequence[Profile], explanation: Explanation) -> str:
+def render(profiles: Sequence[Profile], explanation: Explanation, width: int | None = None) -> str:
     """A table of kernels a backend, then DRAM bytes of all beside the model where counters were read."""
-    parts = [explanation.case.label() + "\n" + explanation.gpu.name, *(_kernels(profile) for profile in profiles)]
+    head = f"{wrapped(explanation.case.label(), width)}\n{explanation.gpu.name}"
+    parts = [head, *(_kernels(profile, width) for profile in profiles)]
     if any(profile.dram_bytes is not None for profile in profiles):
-        parts.append(_beside_model(profiles, explanation))
+        parts += [_models(explanation, width), _measured(profiles, explanation, width)]
     return "\n\n".join(parts)
 
 
-def _kernels(profile: Profile) -> str:
+def _kernels(profile: Profile, width: int | None) -> str:
     title = f"{profile.backend}: counted by ncu" if profile.tool == "ncu" else f"{profile.backend}: torch's profiler"
-    note = f"\n{profile.note}" if profile.note else ""
+    note = f"\n{wrapped(profile.note, width)}" if profile.note else ""
     if (total := profile.total) is None:
         return f"{title}{note}\nno kernel was seen"
     kernels = [*_worth_a_line(profile), *([total] if len(profile.kernels) > 1 else [])]
     if profile.tool == "torch":
         rows = [[short_name(k.name, NAME_LENGTH), str(k.launches), _us(k)] for k in kernels]
-        return f"{title}{note}\n\n{_draw(['kernel', 'launches', 'us'], rows)}"
+        return f"{title}{note}\n\n{plain_table(['kernel', 'launches', 'us'], rows, width)}"
     names = ["kernel", "launches", "us", "DRAM read", "written", "L2 hit", "tensor", "occupancy", "regs", "shared"]
-    return f"{title}{note}\n\n{_draw(names, [_counted(kernel) for kernel in kernels])}"
+    return f"{title}{note}\n\n{plain_table(names, [_counted(kernel) for kernel in kernels], width)}"
 
 
 def _worth_a_line(profile: Profile) -> list[Kernel]:
@@ -62,21 +62,31 @@ def _counted(kernel: Kernel) -> list[str]:
     ]
 
 
-def _beside_model(profiles: Sequence[Profile], explanation: Explanation) -> str:
-    """DRAM bytes as measured and as modelled, each model's share of what was measured beside it."""
-    models = {traffic.algorithm: traffic for traffic in explanation.traffic}
-    measured = [profile for profile in profiles if profile.dram_bytes]
+def _models(explanation: Explanation, width: int | None) -> str:
+    rows = [
+        [traffic.algorithm, _gb(traffic.read_bytes), _gb(traffic.written_bytes), _gb(traffic.bytes)]
+        for traffic in explanation.traffic
+    ]
+    return plain_table(["DRAM bytes by the model", "read", "written", "both"], rows, width)
+
+
+def _measured(profiles: Sequence[Profile], explanation: Explanation, width: int | None) -> str:
+    """DRAM bytes as measured, over those of the ideal, of the standard algorithm, and of the backend's own tiles."""
+    ideal, standard, *_ = (traffic.bytes for traffic in explanation.traffic)
+    own = {f"({profile.backend})": profile.backend for profile in profiles}
+    tiled = {
+        own[end]: traffic.bytes for traffic in explanation.traffic for end in own if traffic.algorithm.endswith(end)
+    }
     rows = []
-    for name, traffic in models.items():
-        ratios = [f"{(profile.dram_bytes or 0) / traffic.bytes:.3f}x" for profile in measured]
-        rows.append([name, _gb(traffic.read_bytes), _gb(traffic.written_bytes), _gb(traffic.bytes), *ratios])
-    for profile in measured:
-        total = profile.total
-        assert total is not None  # it has bytes
-        cells = [_gb(total.dram_read_bytes), _gb(total.dram_written_bytes), _gb(profile.dram_bytes)]
-        rows.append([f"{profile.backend}, measured", *cells, *[""] * len(measured)])
-    names = ["DRAM bytes", "read", "written", "both", *(f"{p.backend} over it" for p in measured)]
-    return _draw(names, rows)
+    for profile in profiles:
+        if (total := profile.total) is None or not (moved := profile.dram_bytes):
+            continue
+        over = [
+            f"{significant(moved / base)}x" if base else "-" for base in (ideal, standard, tiled.get(profile.backend))
+        ]
+        rows.append([profile.backend, _gb(total.dram_read_bytes), _gb(total.dram_written_bytes), _gb(moved), *over])
+    names = ["DRAM bytes measured", "read", "written", "both", "over ideal", "over standard", "over its tiles"]
+    return plain_table(names, rows, width)
 
 
 def _us(kernel: Kernel) -> str:
@@ -89,9 +99,3 @@ def _gb(count: float | None) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{significant(value * 100)}%"
-
-
-def _draw(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    sides = ["left"] + ["right"] * (len(names) - 1)
-    text = tabulate(rows, names, "simple", disable_numparse=True, colalign=sides)
-    return "\n".join(line.rstrip() for line in text.splitlines())
