@@ -1,104 +1,15 @@
-"""Checks and times the CUDA kernels on a GPU, several variants a call: `python tests/gpu/cuda_check.py --help`.
-
-Self-contained: needs torch and cuda-core. Results are compared with fp64 on the GPU; times are medians of windows of at
-most 10 ms of work with 90 ms of rest, the L2 flushed and a spin kernel ahead of the start event, all candidates
-interleaved. The table comes last; everything goes to $OUT/cuda_check_TIME.json.
-"""
+"""cuda-v1 and cuda-v2 against fp64 on a GPU: head dims, masks, strides, repeatability, a replayed graph."""
 
 from __future__ import annotations
 
-import argparse
-import concurrent.futures
-import dataclasses
-import json
 import math
-import multiprocessing
-import os
-import statistics
-import sys
-import time
-import types
-from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[2]
-if __name__ == "__main__":
-    # Bare packages in place of the real ones, whose __init__ import more than this script needs.
-    for name, folder in {
-        "fabench": ROOT / "harness/fabench",
-        "fabench_backends": ROOT / "backends/fabench_backends",
-        "fabench_backends.cuda_flash": ROOT / "backends/fabench_backends/cuda_flash",
-    }.items():
-        sys.modules[name] = types.ModuleType(name)
-        sys.modules[name].__path__ = [str(folder)]
+import torch
 
-import torch  # noqa: E402
-from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
-
-from fabench_backends.cuda_flash import api, build, configs, v1_ops, v2_ops  # noqa: E402
-from fabench_backends.cuda_flash.configs import BackwardTile, Config, ForwardTile, Tile  # noqa: E402
+from fabench_backends.cuda_flash import api, v1_ops, v2_ops
 
 BF16, FP16 = torch.bfloat16, torch.float16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@dataclasses.dataclass
-class Variant:
-    """What replaces the default: for one kernel and head dim another source, tile, or macros."""
-
-    kernel: str = ""
-    d: int = 0
-    source: str = ""
-    tile: Tile | None = None
-    macros: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-F, B = "flash_v2_fwd", "flash_v2_bwd"
-VARIANTS: dict[str, Variant] = {
-    "base": Variant(),
-    "f64 kv128": Variant(F, 64, F, ForwardTile(4, 2, 128, 2)),
-    "b64 8 warps": Variant(B, 64, B, BackwardTile(8, 8, 2, 32, 1, 1)),
-}
-"""What --time compares: 'f...' in the forward, 'b...' in the backward. Add a line for each idea to try."""
-
-original_config = configs.config
-active = "base"
-
-
-def variant_config(kernel: str, d: int, dtype: str, mask: Any, arch: str) -> Config:
-    """configs.config with the active variant's tile in it."""
-    v = VARIANTS[active]
-    if v.tile is not None and kernel == v.kernel and configs.bucket(d) == v.d:
-        return Config(v.source, dtype, v.tile, v.d, mask, tuple(v.macros.items()))
-    return original_config(kernel, d, dtype, mask, arch)
-
-
-configs.config = variant_config
-
-
-def compile_one(config: Config, arch: str) -> build.Stats:
-    """Into the cache."""
-    return build.build(config, arch).stats
-
-
-def compile_all(names: list[str], arch: str) -> dict[str, Any]:
-    """Every configuration that will run, in parallel, into the cache."""
-    jobs: dict[str, Config] = {}
-    for name in names:
-        v = VARIANTS[name]
-        if v.tile is not None:
-            for mask in ("none", "band"):
-                jobs[f"{name} {mask}"] = Config(v.source, "bf16", v.tile, v.d, mask, tuple(v.macros.items()))
-    for config in configs.configs(arch):
-        jobs[config.name] = config
-    spawn = multiprocessing.get_context("fork")  # NVRTC's logs suit processes, not threads; CUDA is not started yet
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), spawn) as pool:
-        stats = dict(zip(jobs, pool.map(compile_one, jobs.values(), [arch] * len(jobs)), strict=True))
-    for name, s in stats.items():
-        if s.faults(arch):
-            print(f"  {name}: {s.registers} registers, {'; '.join(s.faults(arch))}")
-    return {name: s.__dict__ for name, s in stats.items()}
 
 
 def reference(q, k, v, causal, window, alignment, softcap, scale, dO, dLSE):
@@ -161,6 +72,11 @@ CASES = [
     (1, 2, 1, 200, 200, 192, 192, True, None, "bottom_right", 5.0, None, BF16),
     (1, 2, 1, 200, 200, 256, 256, True, None, "bottom_right", 5.0, None, BF16),
 ]  # fmt: skip
+
+
+def takes_v1(case: tuple) -> bool:
+    """No window, no softcap, head dims up to 128."""
+    return case[8] is None and not case[10] and max(case[5:7]) <= 128
 
 
 def error(out: torch.Tensor, ref: torch.Tensor) -> float:
@@ -244,173 +160,3 @@ def graph() -> bool:
         captured.replay()
         stream.synchronize()
     return torch.equal(O, v2_ops.attention(q, k, v, True))
-
-
-def sdpa_flash(q, k, v, causal):
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-class Clock:
-    """Times launches in bursts."""
-
-    def __init__(self, rest: float) -> None:
-        self.flush_buffer = torch.empty(1 << 28, dtype=torch.int8, device=DEVICE)
-        self.rest = rest
-
-    def window(self, launch, estimate: float) -> list[float]:
-        """Seconds of each of as many calls as fit 10 ms."""
-        time.sleep(self.rest)
-        events = []
-        for _ in range(max(1, min(8, int(0.008 / (estimate + 1e-4))))):
-            self.flush_buffer.zero_()
-            torch.cuda._sleep(1_200_000)
-            pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            pair[0].record()
-            launch()
-            pair[1].record()
-            events.append(pair)
-        torch.cuda.synchronize()
-        return [a.elapsed_time(b) * 1e-3 for a, b in events]
-
-    def compare(self, launches: dict, windows: int) -> dict[str, float]:
-        """Median seconds of each candidate, windows interleaved."""
-        estimates, samples = {}, {name: [] for name in launches}
-        for name, launch in launches.items():
-            launch()
-            estimates[name] = min(self.window(launch, 0.008))
-        order = list(launches)
-        for w in range(windows):
-            for name in order if w % 2 else order[::-1]:
-                samples[name] += self.window(launches[name], estimates[name])
-        return {name: statistics.median(s) for name, s in samples.items()}
-
-
-def timed(names: list[str], direction: str, args) -> dict[str, dict[str, float]]:
-    """TFLOP/s by shape and candidate."""
-    global active
-    clock, table = Clock(args.rest), {}
-    for d in args.d:
-        for causal in (False, True):
-            for N in args.N:
-                heads, batch = 2048 // d, max(1, 16384 // N)
-                torch.manual_seed(0)
-                q, k, v, dO = (torch.randn(batch, heads, N, d, device=DEVICE).to(BF16) for _ in range(4))
-                for t in (q, k, v):
-                    t.requires_grad_(direction == "bwd")
-                launches, want = {}, direction[0]
-                for name in names:
-                    of_direction = name in ("fa2", "base", "v1") or name[0] == want
-                    if VARIANTS.get(name, Variant()).d not in (0, d) or not of_direction:
-                        continue
-                    if name == "v1" and batch * heads < 128:
-                        continue
-                    if name == "fa2":
-                        call = lambda: sdpa_flash(q, k, v, causal)
-                    elif name == "v1":
-                        call = lambda: v1_ops.attention(q, k, v, causal)
-                    else:
-                        call = lambda name=name: select(name, lambda: v2_ops.attention(q, k, v, causal))
-                    if direction == "bwd":
-                        O = call()
-                        inner = lambda O=O: torch.autograd.grad(O, (q, k, v), dO, retain_graph=True)
-                        call = lambda name=name, inner=inner: select(name, inner)
-                    launches[name] = call
-                seconds = clock.compare(launches, args.windows)
-                flops = 4 * batch * heads * N * N * d * (0.5 if causal else 1) * (2.5 if direction == "bwd" else 1)
-                label = f"{direction} d{d} {'causal' if causal else 'full'} N={N // 1024}k"
-                table[label] = {name: flops / s * 1e-12 for name, s in seconds.items()}
-    return table
-
-
-def select(name: str, call):
-    """Run `call` with a variant active."""
-    global active
-    active = name if name in VARIANTS else "base"
-    try:
-        return call()
-    finally:
-        active = "base"
-
-
-def show(table: dict[str, dict[str, float]]) -> None:
-    """TFLOP/s, one line a shape; the last lines are geometric means over FA2."""
-    ratios: dict[str, list[float]] = {}
-    for label, row in table.items():
-        print(label.ljust(22), "  ".join(f"{n} {x:.0f}" for n, x in row.items()))
-        for name, x in row.items():
-            if "fa2" in row and name != "fa2":
-                ratios.setdefault(f"{label.split()[0]} {label.split()[1]} {name}", []).append(x / row["fa2"])
-    for name, values in ratios.items():
-        mean = math.exp(statistics.fmean(map(math.log, values)))
-        print(f"{name:28} {mean:.3f}x FA2, least {min(values):.3f}x over {len(values)}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with fp64")
-    parser.add_argument("--deterministic", action="store_true", help="compare the deterministic mode with fp64")
-    parser.add_argument("--time", nargs="*", default=[], choices=["fwd", "bwd"])
-    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
-    parser.add_argument("--d", nargs="*", type=int, default=[64, 128])
-    parser.add_argument("--N", nargs="*", type=int, default=[4096, 16384])
-    parser.add_argument("--windows", type=int, default=2)
-    parser.add_argument("--rest", type=float, default=0.09)
-    parser.add_argument("--arch", default="sm_90a", help="what to compile for, before CUDA starts")
-    parser.add_argument("--tiny", action="store_true", help="a few small launches, for compute-sanitizer")
-    parser.add_argument("--once", help="run one variant's forward and backward once, for a profiler: NAME,d,causal,N")
-    args = parser.parse_args()
-    if args.tiny:
-        for d in (64, 128, 256):
-            q, k, v = (torch.randn(1, 2, n, d, device=DEVICE).to(BF16).requires_grad_() for n in (130, 200, 200))
-            O = v2_ops.attention(q, k, v, True, deterministic=d == 64)
-            torch.autograd.grad(O, (q, k, v), torch.ones_like(O))
-            if d <= 128:
-                O = v1_ops.attention(q, k, v, True)
-                torch.autograd.grad(O, (q, k, v), torch.ones_like(O))
-        torch.cuda.synchronize()
-        print("tiny launches done")
-        return
-    if args.once:
-        name, d, causal, N = args.once.split(",")
-        heads, batch = 2048 // int(d), max(1, 16384 // int(N))
-        q, k, v, dO = (torch.randn(batch, heads, int(N), int(d), device=DEVICE).to(BF16) for _ in range(4))
-        q.requires_grad_()
-        for _ in range(2):
-            O = (
-                sdpa_flash(q, k, v, causal == "1")
-                if name == "fa2"
-                else select(name, lambda: v2_ops.attention(q, k, v, causal == "1"))
-            )
-            select(name, lambda O=O: torch.autograd.grad(O, q, dO))
-        torch.cuda.synchronize()
-        return
-    start = time.time()
-    out: dict[str, Any] = {"nvrtc": build.nvrtc_version()}
-    out["stats"] = compile_all(args.variants, args.arch)
-    out["device"] = torch.cuda.get_device_name()
-    print(f"{out['device']}, NVRTC {out['nvrtc']}, compiled after {time.time() - start:.0f} s", flush=True)
-    if args.check:
-        out["check"] = check(CASES, False)
-        print("graph replay", "right" if graph() else "WRONG", flush=True)
-        print("v1", end=": ")
-        out["check v1"] = check([c for c in CASES if c[8] is None and not c[10] and max(c[5:7]) <= 128], False, v1=True)
-        for name in args.variants:
-            if name != "base":
-                print(name, end=": ")
-                some = [c for c in CASES if c[5] == (VARIANTS[name].d or 128) and c[-1] is BF16 and not c[-3]]
-                out[f"check {name}"] = select(name, lambda some=some: check(some, False))
-        print(f"checked after {time.time() - start:.0f} s", flush=True)
-    if args.deterministic:
-        print("deterministic", end=": ", flush=True)
-        out["check_deterministic"] = check(CASES, True)
-    out["tflops"] = {}
-    for direction in args.time:
-        out["tflops"] |= timed(["fa2", "v1", *args.variants], direction, args)
-    print(f"timed after {time.time() - start:.0f} s", flush=True)
-    show(out["tflops"])
-    Path(os.environ.get("OUT", "."), f"cuda_check_{int(start)}.json").write_text(json.dumps(out, default=str))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ from fabench_backends.cuda_flash import v1_ops, v2_ops
 
 pytestmark = pytest.mark.gpu
 CASES = cuda_check.CASES
-V1_CASES = [case for case in CASES if case[8] is None and not case[10] and max(case[5:7]) <= 128]
+V1_CASES = [case for case in CASES if cuda_check.takes_v1(case)]
 
 
 def name(case: tuple[Any, ...]) -> str:

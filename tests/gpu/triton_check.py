@@ -1,6 +1,6 @@
 """The Triton kernels against fp64 on a GPU: every declared configuration, and odd shapes, masks, strides and dtypes.
 
-`check(case)` runs in a worker process (see triton_bench.py), so that a few dozen compilations go on at once.
+`check(case)` runs in a worker process (see kernel_bars.py), so that a few dozen compilations go on at once.
 """
 
 from __future__ import annotations
