@@ -154,6 +154,19 @@ def test_a_folder_is_refused(files):
     assert "is a folder" in result.output
 
 
+def test_a_line_without_an_end_is_refused_before_memory_is_full(files):
+    result = diff(files[0], "/dev/zero")
+    assert result.exit_code == 2
+    assert result.output == ("Error: /dev/zero:1: a line of more than 64 MiB; is this a file that fabench wrote?\n")
+
+
+@pytest.mark.parametrize("option", ["--waivers", "--calibration"])
+def test_an_option_s_file_without_an_end_is_refused_before_memory_is_full(files, option):
+    result = diff(*files, option, "/dev/zero")
+    assert result.exit_code == 2
+    assert "'/dev/zero' cannot be read: larger than 256 MiB" in result.output
+
+
 def test_a_number_of_ten_thousand_digits_is_refused(files):
     lines = files[1].read_text().splitlines()
     lines[5] = lines[5].replace('"attempt":0', '"attempt":' + "9" * 10_000)

@@ -140,7 +140,7 @@ def test_a_file_of_another_card_is_refused_when_named(tmp_path, calibration):
 
 
 def test_a_file_holds_one_model_of_card(tmp_path, calibration):
-    with pytest.raises(UsageError, match="one model of card"):
+    with pytest.raises(UsageError, match="one model of card, NVIDIA H200, got NVIDIA A100"):
         noise.append(calibration, [load(session(tmp_path, 9, model="NVIDIA A100"))])
 
 

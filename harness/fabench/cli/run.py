@@ -155,10 +155,13 @@ def exit_code(result: ResultFile, failing: frozenset[str]) -> int:
 
 def read_row_ids(path: Path) -> list[str]:
     """The row ids of a file, one a line; what follows a '#' is for people. Raises UsageError if there are none."""
+    from fabench.small_files import read_small
+
     try:
-        text = path.read_text()
+        text = read_small(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--rows must be a file of row ids, cannot read '{path}': {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"'--rows' must be a file of row ids, cannot read '{path}': {why}") from None
     ids = [words[0] for line in text.splitlines() if (words := line.partition("#")[0].split())]
     if not ids:
         raise UsageError(f"--rows must list at least one row id, got none in '{path}'")

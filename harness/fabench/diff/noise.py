@@ -24,6 +24,7 @@ from fabench.diff.winsor import pooled_variance
 from fabench.errors import RecordError, UsageError
 from fabench.names import Regime
 from fabench.records import Identity
+from fabench.small_files import read_small
 
 APART = timedelta(hours=1)
 """Two runs on one card count as two sessions if the machine was booted between them or they began this far apart."""
@@ -172,7 +173,8 @@ def append(path: str | os.PathLike[str], sides: Iterable[Side]) -> NoiseFile:
     models = {env.identity.model for side in sides for env in side.file.envs.values()}
     known = read(path) if os.path.exists(path) else None
     if len(models | ({known.model} if known else set())) != 1:
-        raise UsageError(f"'{path}' must hold one model of card, got {', '.join(sorted(models))}")
+        held = f", {known.model}" if known else ""
+        raise UsageError(f"'{path}' must hold one model of card{held}, got {', '.join(sorted(models))}")
     sessions = {session.session_id: session for session in (known.sessions if known else [])}
     sessions |= {session.session_id: session for session in map(observe, sides)}
     file = NoiseFile(model=models.pop(), sessions=sorted(sessions.values(), key=lambda s: s.started))
@@ -187,8 +189,7 @@ def append(path: str | os.PathLike[str], sides: Iterable[Side]) -> NoiseFile:
 def read(path: str | os.PathLike[str]) -> NoiseFile:
     """The file's content. Raises RecordError if it cannot be read or does not validate."""
     try:
-        with open(path, "rb") as stream:
-            data = json.load(stream, parse_constant=_refuse)
+        data = json.loads(read_small(path), parse_constant=_refuse)
         return NoiseFile.model_validate(data)
     except OSError as error:
         raise RecordError(f"'{os.fspath(path)}' cannot be read: {error.strerror}") from None

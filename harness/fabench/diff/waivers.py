@@ -22,6 +22,7 @@ from fabench.case import Case
 from fabench.diff.thresholds import GATEABLE, fraction, percent
 from fabench.diff.verdicts import GATES, Verdict
 from fabench.errors import LocatedError, UsageError, WhereError
+from fabench.small_files import read_small
 from fabench.text import did_you_mean
 from fabench.where import Condition
 
@@ -71,8 +72,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Waiver, ...]:
     """The waivers of a TOML file. Raises LocatedError (exit 2) for anything that is not as the module says."""
     name = os.fspath(path)
     try:
-        with open(path, "rb") as stream:
-            data = tomllib.load(stream)
+        data = tomllib.loads(read_small(path).decode())
     except OSError as error:
         raise LocatedError(f"'{name}' cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,6 +15,8 @@ from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
 from fabench.resultfile.line import MINOR, Line, decode, header_schema
 
 T = TypeVar("T")
+LINE_BYTES = 64 * 2**20
+"""More than any record takes; a longer line is another kind of file, or one without an end (/dev/zero)."""
 
 
 @dataclass
@@ -63,8 +65,12 @@ class _Lines:
     def __iter__(self) -> Iterator[Line]:
         try:
             with open(self.path, "rb") as stream:
-                for line in stream:
+                while line := stream.readline(LINE_BYTES + 1):
                     self.number += 1
+                    if len(line) > LINE_BYTES:
+                        raise self.error(
+                            f"a line of more than {LINE_BYTES // 2**20} MiB; is this a file that fabench wrote?"
+                        )
                     if (record := self._record(line)) is not None:
                         yield record
         except FileNotFoundError:
