@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import resultfiles as make
-from fabench import gpus
+from fabench import gpus, probe
 from fabench.case_text import parse
 from fabench.cli import main
 from fabench.explain import explain
+from fabench.profiling import ncu
 from fabench.records import Published
+from fabench.tiling import Tiling
 from fabench.views.axes import AXES
 from fabench.views.plots import KINDS
 from fabench.views.published import shipped
@@ -77,12 +79,13 @@ def test_the_python_shown_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_option_shown_exists(name: str) -> None:
-    """Options of `fabench` commands that a guide types, in code spans and blocks."""
+    """Options of `fabench` commands, and those that it gives ncu, in code spans and blocks."""
     options: set[str] = set()
     for command in main.list_commands(None):  # type: ignore[arg-type]
         found = main.get_command(None, command)  # type: ignore[arg-type]
         assert found is not None
         options |= {option for parameter in found.params for option in parameter.opts}
+    options |= {word for word in ncu.command("ncu", Path("log"), []) if word.startswith("--")}
     code = "".join(re.findall(r"`[^`]*`|```.*?```", guide(name), re.DOTALL))
 
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)) <= options
@@ -103,6 +106,23 @@ def test_the_numbers_of_the_story_are_right() -> None:
     assert [parse_scores(N) for N in (1024, 32768)] == [4 * 2**20, 4 * 2**30]
     assert round(1 + math.exp(-2) + math.exp(-3) + math.exp(-4), 4) == 1.2034
     assert f"{16 / 132:.0%}" == "12%"
+    at_16k, at_128k = (explain(parse(f"N={N},d=128,heads=16"), gpus.named("nvidia-h200")) for N in (2**14, 2**17))
+    assert (at_16k.score_bytes, at_128k.score_bytes, at_128k.traffic[0].bytes) == (16 * 2**30, 2**40, 2 * 2**30)
+
+
+def test_the_story_of_the_tiles_is_that_of_the_kernels() -> None:
+    case, card = parse("N=8192,d=128,dtype=bf16,heads=32"), gpus.named("nvidia-h200")
+    tilings = [Tiling.from_json(data) for data in probe.tilings([case], card.device)[case.id]]
+    told = explain(case, card, tilings)
+    moved = {traffic.algorithm: traffic for traffic in told.traffic}
+    v1, v2 = moved["tiled v1, 128 x 128 (cuda-v1)"], moved["tiled v2, 128 x 64 (cuda-v2)"]
+
+    assert "32 CTAs against\n2048" in guide("attention-io")
+    assert [item.launch.ctas for item in told.occupancy[:2]] == [32, 2048]
+    assert v1.bytes > moved["standard"].bytes  # "by this count it moves more than the textbook"
+    assert f"v2's {v2.intensity:.0f} FLOPs a byte, below the ridge" in guide("attention-io")
+    assert told.ridge is not None
+    assert v2.intensity < told.ridge < told.traffic[0].intensity
 
 
 def parse_scores(N: int) -> int:
