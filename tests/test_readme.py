@@ -66,6 +66,16 @@ def test_every_make_line_names_a_target(page: Path) -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_link_and_every_file_named_is_there(page: Path) -> None:
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) if "://" not in link]
+    named = re.findall(r"`((?:harness|backends|tests|suites|docs|examples|results)/[\w./-]*)`", text)
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize(("page", "arguments"), EVERY, ids=label)
 def test_every_command_has_these_options_with_such_values(page: Path, arguments: list[str]) -> None:
     with main.make_context("fabench", list(arguments)) as group:
