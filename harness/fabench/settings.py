@@ -79,7 +79,10 @@ class Settings:
 
     def __init__(self) -> None:
         settings = (*PROCESS_SETTINGS, *SETTINGS, *(CUDA_SETTINGS if torch.cuda.is_initialized() else ()))  # type: ignore[no-untyped-call]
-        self._kept = [(read, write, read()) for read, write in settings]
+        self._kept: list[tuple[Callable[[], Any], Callable[[Any], Any], Any]] = []
+        for read, write in settings:
+            with contextlib.suppress(AttributeError, RuntimeError):  # another version of torch may not have it
+                self._kept.append((read, write, read()))
 
     def restore(self) -> None:
         """Set what has changed since."""
