@@ -142,6 +142,37 @@ def very_negative_scores_stay_finite() -> None:
             assert float(lse.detach().max()) < logit + 20
 
 
+def a_gradient_of_the_LSE_of_an_empty_row_is_as_good_as_none() -> None:
+    """Its P is 0: an infinite or undefined gradient there must not reach dQ, dK or dV."""
+    mine, zeroed = inputs(Nq=30, Nk=20), inputs(Nq=30, Nk=20)
+    for tensors, there in ((mine, float("nan")), (zeroed, 0.0)):
+        o, lse = attention(*tensors, causal=True, return_lse=True)
+        gradient = torch.ones_like(lse)
+        gradient[:, :, :10] = there
+        assert lse[:, :, :10].isneginf().all()
+        torch.autograd.backward((o, lse), (torch.ones_like(o), gradient))
+    for a, b in zip(mine, zeroed, strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+def a_saturated_softcap_still_has_its_tiny_slope() -> None:
+    """1 - tanh(x)^2 in fp32 is zero from x = 9 on; the slope is 4 e / (1 + e)^2 with e = exp(-2 |x|)."""
+    q, k, v = (t.detach().abs() * 2 + 1 for t in inputs(heads=1, Nq=5, Nk=5, d=32))
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+    dO = torch.linspace(-1, 1, 160).view(1, 1, 5, 32)
+    scale, cap = 32**-0.5, 3.0
+    (dQ, dK, _) = torch.autograd.grad(attention(*leaves, softcap=cap), leaves, dO)
+    q, k, v = (t.detach().double() for t in leaves)
+    x = q @ k.mT * scale / cap
+    assert float(x.min()) > 9
+    assert float(x.max()) < 40
+    P, e = torch.softmax(cap * torch.tanh(x), -1), torch.exp(-2 * x)
+    dP = dO.double() @ v.mT
+    dS = P * (dP - (P * dP).sum(-1, keepdim=True)) * 4 * e / (1 + e).square()
+    torch.testing.assert_close(dQ.double(), dS @ k * scale, rtol=2e-3, atol=0)
+    torch.testing.assert_close(dK.double(), dS.mT @ q * scale, rtol=2e-3, atol=0)
+
+
 CHECKS = [
     the_operators_keep_torchs_rules,
     gradients_flow_through_O_and_LSE,
@@ -152,6 +183,8 @@ CHECKS = [
     the_backend_prepares_a_case,
     a_nan_reaches_exactly_the_rows_that_depend_on_it,
     very_negative_scores_stay_finite,
+    a_gradient_of_the_LSE_of_an_empty_row_is_as_good_as_none,
+    a_saturated_softcap_still_has_its_tiny_slope,
 ]
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from fabench.attention_op import Layout
 from fabench.case import Mask
 from fabench.device import Device
-from fabench_backends.cuda_flash import api, cuda_v1, cuda_v2, cuda_v2_deterministic, v1_ops, v2_ops
+from fabench_backends.cuda_flash import (
+    api,
+    backward,
+    configs,
+    cuda_v1,
+    cuda_v2,
+    cuda_v2_deterministic,
+    v1_ops,
+    v2_ops,
+)
 from plain_attention import CPU, H100, SHAPE
 
 A100 = Device("cuda", "NVIDIA A100", capability=(8, 0), sms=108)
@@ -114,6 +124,23 @@ def test_splits_fill_the_card_and_leave_each_cta_four_key_tiles(ctas: int, kv_ti
 
 def test_one_query_of_a_long_context_is_spread_over_the_card() -> None:
     assert v2_ops.choose_splits(ctas=8, kv_tiles=1024, slots=264) >= 28
+
+
+@pytest.mark.usefixtures("capability")
+def test_more_tiles_than_a_grid_holds_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(name: str, t: Layout, d: int, mask: Any) -> Any:
+        return SimpleNamespace(config=configs.config(name, d, "bf16", mask, "sm_90a"))
+
+    for module in (v2_ops, backward):
+        monkeypatch.setattr(module, "loaded", loaded)
+    monkeypatch.setattr(backward, "helper", lambda name, t: SimpleNamespace(config=configs.helper(name, "bf16")))
+    short, long = stub(1, 1, 64, 64, last=1), stub(1, 1, 9_000_000, 64, last=1)
+    numbers = (0.1, 0.0, -api.UNLIMITED, api.UNLIMITED)
+    with pytest.raises(ValueError, match="q must have at most 8388480 rows with head dim 64, got 9000000"):
+        v2_ops.plan(long, short, short, *numbers)
+    with pytest.raises(ValueError, match="k must have at most 8388480 rows with head dim 64, got 9000000"):
+        backward.plan("flash_v2_bwd", short, short, long, long, short, *numbers)
+    assert backward.plan("flash_v1_bwd", short, short, long, long, short, *numbers).grids[1] == (1, 1, 1)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 16), (1, 1, 1, 8)])

@@ -69,10 +69,16 @@ def test_two_keyed_heads_of_64_and_a_causal_diagonal(backend: Backend) -> None:
     check(backend, SMALL, lse=True)
 
 
+@pytest.mark.parametrize("backend", [cuda_v1, cuda_v2, cuda_v2_deterministic], ids=lambda b: b.name)
+def test_wide_heads_whose_P_goes_through_shared_memory(backend: Backend) -> None:
+    """From d = 96 on, the backward's warps share keys, and a step keeps three stages of queries."""
+    check(backend, replace(SMALL, d=128, dv=128), lse=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"causal": False}, {"window": (20, 0)}, {"softcap": 2.0}], ids=str)
 @pytest.mark.parametrize("d", HEAD_DIMS, ids=str)
-@pytest.mark.parametrize("backend", [cuda_v1, cuda_v2], ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", [cuda_v1, cuda_v2, cuda_v2_deterministic], ids=lambda b: b.name)
 def test_every_head_dim_in_every_compiled_form(backend: Backend, d: tuple[int, int], changes: dict[str, Any]) -> None:
     case = replace(SMALL, d=d[0], dv=d[1], **changes)
     if reasons := backend.facts.case_reasons(case):
@@ -97,6 +103,7 @@ def test_keys_are_split_where_few_queries_would_leave_the_card_idle(monkeypatch:
     case = replace(SHAPE, batch=1, heads=2, kv_heads=2, Nq=3, Nk=1000, dtype="fp16", direction="forward")
     check(cuda_v2, case, lse=True)
     check(cuda_v2, replace(case, causal=True, window=(100, 0), Nq=130), lse=True)
+    check(cuda_v2, replace(case, heads=4, d=40, dv=24, softcap=3.0, causal=True, alignment="top_left"), lse=True)
     assert max(split) > 1
 
 
@@ -159,6 +166,23 @@ def test_gradients_flow_through_the_lse() -> None:
     torch.testing.assert_close(dQ.double(), right[0], rtol=4e-3, atol=4e-3)
     torch.testing.assert_close(dK.double(), right[1], rtol=4e-3, atol=4e-3)
     assert not dV.any()
+
+
+@pytest.mark.parametrize("backend", [cuda_v1, cuda_v2], ids=lambda b: b.name)
+def test_a_gradient_of_the_lse_of_an_empty_row_is_as_good_as_none(backend: Backend) -> None:
+    """Its P is 0: an infinite or undefined gradient there must not reach dQ, dK or dV."""
+    case = both(FP16["tall causal bottom-right, empty rows"])
+    q, k, v, dO = tensors(case)
+    gradients = []
+    for there in (torch.nan, 0.0):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        O, LSE = backend.prepare(case, None, lse=True).call(*leaves)  # type: ignore[arg-type,misc]
+        empty = LSE.isneginf()
+        assert empty.any()
+        dLSE = torch.ones_like(LSE).masked_fill(empty, there)
+        gradients.append(torch.autograd.grad((O, LSE), leaves, (dO, dLSE)))
+    for got, want in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("backend", [cuda_v1, cuda_v2], ids=lambda b: b.name)

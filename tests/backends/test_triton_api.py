@@ -35,6 +35,8 @@ CHECKS = [
     "the_backend_prepares_a_case",
     "a_nan_reaches_exactly_the_rows_that_depend_on_it",
     "very_negative_scores_stay_finite",
+    "a_gradient_of_the_LSE_of_an_empty_row_is_as_good_as_none",
+    "a_saturated_softcap_still_has_its_tiny_slope",
 ]
 
 

@@ -56,6 +56,9 @@ def plan(
     main = loaded(kernel, q, max(d, dv), mask_kind(low, high, softcap))
     prepare, finish = helper("flash_bwd_prepare", q), helper("flash_bwd_finish", q)
     tile: Any = main.config.tile
+    grid_y = grid(main.config, batch * kv_heads, Nk)[1]
+    if grid_y > MAX_GRID_Y:
+        raise ValueError(f"k must have at most {MAX_GRID_Y * tile.block_kv} rows with head dim {d}, got {Nk}")
     padded, numbers = ceil_div(Nq, 128) * 128, batch * heads * Nq * d
     return Plan(
         padded,

@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) flash_bwd_prepare(const
             if (p.dlse != nullptr) delta -= p.dlse[dense_row];
             const float lse = p.lse[dense_row];
             if (lse != -infinity()) lse2 = lse * LOG2_E;
+            else delta = 0.f;  // P is 0 there, and must stay so times whatever dLSE is
             float4* dQ = reinterpret_cast<float4*>(p.dq + dense_row * p.d_qk);
             for (int c = lane_id; c < p.d_qk / 4; c += 32) dQ[c] = make_float4(0.f, 0.f, 0.f, 0.f);
         }

@@ -53,7 +53,8 @@ def add_query_tiles(
         queries = query + tl.arange(0, BLOCK_M)
         # S^T = K Q^T, P^T = exp2(S^T - LSE), dP^T = V dO^T, dV += P^T dO, dK += dS^T Q
         q = load_tile(Q, q_place, query, Nq, D, BLOCK_M, BLOCK_D, TMA, MASKED)
-        s = scores(dot_transposed(k, q), score_scale, RESCALE, SOFTCAP)
+        raw = dot_transposed(k, q)
+        s = scores(raw, score_scale, RESCALE, SOFTCAP)
         if MASKED:
             lse = tl.load(LSE + row_start + queries, mask=queries < Nq, other=float("-inf"))
             delta = tl.load(DELTA + row_start + queries, mask=queries < Nq, other=0.0)
@@ -67,7 +68,7 @@ def add_query_tiles(
         do = load_tile(DO, do_place, query, Nq, DV, BLOCK_M, BLOCK_DV, TMA, MASKED)
         dp = dot_transposed(v, do)
         dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
-        ds = derivative(p, dp, delta[None, :], s, SOFTCAP).to(q.dtype)
+        ds = derivative(p, dp, delta[None, :], raw, score_scale, SOFTCAP).to(q.dtype)
         dk = tl.dot(ds, q, dk, input_precision="ieee")
     return dk, dv
 

@@ -50,13 +50,14 @@ def add_key_tiles(
         keys = key + tl.arange(0, BLOCK_N)
         # S = Q K^T, P = exp2(S - LSE), dP = dO V^T, dQ += dS K
         k = load_tile(K, k_place, key, Nk, D, BLOCK_N, BLOCK_D, TMA, MASKED)
-        s = scores(dot_transposed(q, k), score_scale, RESCALE, SOFTCAP)
+        raw = dot_transposed(q, k)
+        s = scores(raw, score_scale, RESCALE, SOFTCAP)
         p = probabilities(
             s, lse[:, None], queries[:, None], keys[None, :], band, Nk, exp2_scale, MASKED, HAS_LEFT, HAS_RIGHT
         )
         v = load_tile(V, v_place, key, Nk, DV, BLOCK_N, BLOCK_DV, TMA, MASKED)
         dp = dot_transposed(do, v)
-        ds = derivative(p, dp, delta[:, None], s, SOFTCAP)
+        ds = derivative(p, dp, delta[:, None], raw, score_scale, SOFTCAP)
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
     return dq
 
@@ -140,10 +141,12 @@ def triton_flash_backward_dq(
         DO, place(stride_dob, stride_doh, stride_don, batch, head, ALIGN), row, Nq, DV, BLOCK_M, BLOCK_DV, False, True
     )
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
-    if HAS_DLSE:  # d LSE / d S is P: it enters dS where delta does
+    lse = tl.load(LSE + row_start + queries, mask=queries < Nq, other=float("-inf"))
+    if HAS_DLSE:  # d LSE / d S is P: it enters dS where delta does; where P is 0 it must not matter, whatever it is
         delta -= tl.load(DLSE + row_start + queries, mask=queries < Nq, other=0.0)
+        delta = tl.where(lse == float("-inf"), 0.0, delta)
     tl.store(DELTA + row_start + queries, delta, mask=queries < Nq)
-    lse = exp2_lse(tl.load(LSE + row_start + queries, mask=queries < Nq, other=float("-inf")))
+    lse = exp2_lse(lse)
 
     last_row = tl.minimum(row + BLOCK_M, Nq) - 1
     start, full_start, full_end, end = key_tiles(row, last_row, band, Nk, BLOCK_N, HAS_LEFT, HAS_RIGHT)

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from fabench_backends.triton_flash.masks import visible
+from fabench_backends.triton_flash.primitives import tanh_slope
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -41,9 +42,9 @@ def probabilities(
 
 
 @triton.jit
-def derivative(p, dp, delta, s, SOFTCAP: tl.constexpr):
-    """dS = P (dP - delta), through the cap's derivative 1 - tanh^2 if there is one: `s` is then the tanh."""
+def derivative(p, dp, delta, raw, score_scale, SOFTCAP: tl.constexpr):
+    """dS = P (dP - delta), times the slope of the cap if there is one: `raw` is q·k, before scale and cap."""
     ds = p * (dp - delta)
     if SOFTCAP:
-        ds = ds * (1.0 - s * s)
+        ds = ds * tanh_slope(raw * score_scale)
     return ds

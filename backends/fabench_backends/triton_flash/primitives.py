@@ -103,6 +103,14 @@ def tanh(x):
 
 
 @triton.jit
+def tanh_slope(x):
+    """1 - tanh(x)^2 as 4 e / (1 + e)^2 with e = exp(-2|x|): where tanh rounds to 1, the difference would be lost."""
+    decay = tl.exp2(tl.abs(x) * -2.8853900817779268)
+    half = 2.0 / (1.0 + decay)
+    return decay * half * half
+
+
+@triton.jit
 def scores(raw, score_scale, RESCALE: tl.constexpr, SOFTCAP: tl.constexpr):
     """Scores but for a positive factor, from raw = q·k in fp32; the exponent folds the factor in as `exp2_scale`.
 
