@@ -192,6 +192,15 @@ def test_nothing_to_plot_is_no_picture(tmp_path: Path) -> None:
     assert "the files hold nothing to plot" in plot(tmp_path / "run.jsonl", "-o", tmp_path / "plots", code=2)
 
 
+def test_a_file_without_rows_and_a_picture_of_another_kind_are_sentences(tmp_path: Path) -> None:
+    empty = make.build(tmp_path / "empty.jsonl", [])
+
+    assert "no row is left to plot" in plot(empty, "-o", tmp_path / "plots", code=2)
+    assert "must end in .png, .svg or .pdf, or be a folder" in plot(empty, "-o", tmp_path / "tflops.gif", code=2)
+    assert [figure(kind, [], LIGHT) for kind in KINDS.values()] == [None] * len(KINDS)
+    assert not (tmp_path / "tflops.gif").exists()
+
+
 def test_every_backend_looks_unlike_every_other() -> None:
     assert len({(colour(i), marker(i)) for i in range(40)}) == 40
 

@@ -370,6 +370,8 @@ def test_a_kernel_that_raises_is_a_sentence(tmp_path: Path) -> None:
         (["--case", "N", "--device", "cpu"], "a case must be KEY=VALUE parts"),
         ([], "'profile' must get --case 'N=8192,d=128' or a file that --out wrote, one of them"),
         (["p.json", "--case", "N=64"], "one of them"),
+        (["--case", "N=64", "--timeout", "nan"], "is not a number of seconds"),
+        (["--case", "N=64", "--timeout", "-1"], "is not in the range 0<x<inf"),
         (["p.json", "--backend", "naive"], "'p.json' is printed as it is; leave out --backend"),
         (["--case", "N=64", "--device", "tpu"], "tpu"),
     ],

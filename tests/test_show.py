@@ -218,6 +218,12 @@ def test_another_baseline_can_be_chosen(path: Path) -> None:
     assert [row[:2] for row in rows] == [["sdpa-flash", "5.00x"], ["naive", "1.00x"]]
 
 
+def test_a_baseline_that_no_row_is_of_is_a_sentence(path: Path) -> None:
+    assert "'--baseline' must be a backend of the files, got 'naiv'; did you mean 'naive'?" in show(
+        path, "--baseline", "naiv", code=2
+    )
+
+
 def test_a_failed_baseline_is_a_footnote_not_a_number(tmp_path: Path) -> None:
     rows = [make.row(make.case(), status="crashed", detail="signal 11"), make.row(make.case(), "mine")]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabench.cli.seconds import Seconds
 from fabench.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--forward-only", is_flag=True, help="No gradients.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first case that fails.")
 @click.option("--budget", metavar="TIME", help="Stop after e.g. 50s or 8m (compile time apart).")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Seconds one call may take.")
+@click.option("--timeout", "timeout_s", type=Seconds(), help="Seconds one call may take.")
 @click.option("--big", is_flag=True, help="Also N up to 131072 and offsets past 2^31 (minutes, gigabytes).")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--json", "json_", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON.")

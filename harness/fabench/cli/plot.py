@@ -9,6 +9,8 @@ import click
 from fabench.errors import UsageError
 
 SUFFIXES = (".png", ".svg", ".pdf")
+OTHERS = (".gif", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff", ".bmp", ".html")
+"""What a folder is not called."""
 DPI = 160
 
 
@@ -55,6 +57,8 @@ def command(
     from fabench.where import Condition
 
     chosen = [kind_named(name) for name in kinds] or list(KINDS.values())
+    if out.suffix.lower() in OTHERS:
+        raise UsageError(f"'--out' must end in .png, .svg or .pdf, or be a folder, got '{out}'")
     single = out.suffix.lower() in SUFFIXES
     if single and len(chosen) > 1:
         raise UsageError(f"'--out' must be a folder for {len(chosen)} kinds of plot, got '{out}'; add --kind for one")
@@ -63,6 +67,8 @@ def command(
         click.echo(f"Warning: {warning}", err=True)
     condition = None if where is None else Condition.parse(where)
     outcomes = placed(results, condition, baseline, [read(find(name)) for name in against])
+    if not outcomes:
+        raise UsageError("no row is left to plot; widen --where, or look into the file with 'fabench validate'")
     written = 0
     for kind in chosen:
         picture = figure(kind, outcomes, THEMES[theme])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabench.cli.seconds import Seconds
 from fabench.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     "--backend-file", "backend_files", multiple=True, metavar="FILE.py[:fn]", help="Add a kernel of your own."
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:<i>.")
-@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds a backend may take.")
+@click.option(
+    "--timeout", "timeout_s", type=Seconds(), default=300.0, show_default=True, help="Seconds a backend may take."
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep it in a file too.")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fabench.cli import INTERRUPTED
+from fabench.cli.seconds import Seconds
 from fabench.cli.stdout import say
 from fabench.cli.words import parse_words
 from fabench.errors import UsageError
@@ -18,22 +18,6 @@ from fabench.names import FAILED, FORMATS, REGIMES, SKIPPED, STATUSES
 
 if TYPE_CHECKING:
     from fabench.resultfile import ResultFile
-
-
-class Seconds(click.FloatRange):
-    """A positive, finite number of seconds."""
-
-    name = "seconds"
-
-    def __init__(self) -> None:
-        super().__init__(0, float("inf"), min_open=True, max_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; nan passes every comparison, so it is asked for by itself."""
-        seconds = float(super().convert(value, param, ctx))
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
-        return seconds
 
 
 @click.command()

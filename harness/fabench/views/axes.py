@@ -86,7 +86,9 @@ def varies(name: str, outcomes: Sequence[OfCase]) -> bool:
 
 
 def shape_of(outcomes: Sequence[OfCase]) -> Shape:
-    """Which axes of the problem vary, and what to say of the others."""
+    """Which axes of the problem vary, and what to say of the others; nothing of no outcomes."""
+    if not outcomes:
+        return Shape((), ())
     square = all(outcome.case.Nq == outcome.case.Nk for outcome in outcomes)
     skipped = {"Nq", "Nk"} if square else {"N"}
     skipped |= {a for a, b in (("kv_heads", "heads"), ("dv", "d")) if _always_equal(a, b, outcomes)}

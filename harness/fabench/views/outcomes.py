@@ -10,10 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 from fabench.case import Case
+from fabench.errors import UsageError
 from fabench.names import FLAGS, SEVERITY, Flag, Regime, Status
 from fabench.records import Env, Published, Row
 from fabench.resultfile import ResultFile, case_of
 from fabench.stats import median_interval
+from fabench.text import did_you_mean
 from fabench.where import Condition
 
 
@@ -91,8 +93,13 @@ class Outcome:
 def gather(files: Sequence[ResultFile], where: Condition | None = None, baseline: str | None = None) -> list[Outcome]:
     """The outcomes of all files, those that `where` matches; backends in the order in which the suite lists them.
 
-    `baseline` names the backend to take speed-ups against in place of the suite's; it need not match `where`.
+    `baseline` names the backend to take speed-ups against in place of the suite's; it need not match `where`. Raises
+    UsageError if no row is of that backend.
     """
+    names = {row.backend for file in files for row in file.rows}
+    if baseline is not None and names and baseline not in names:
+        hint = did_you_mean(baseline, names) or f"; there are {', '.join(sorted(names))}"
+        raise UsageError(f"'--baseline' must be a backend of the files, got '{baseline}'{hint}")
     outcomes: list[Outcome] = []
     for label, result in zip(labels([file.path for file in files]), files, strict=True):
         name = baseline or result.header.suite.get("baseline")

@@ -66,7 +66,7 @@ def _against(ours: Sequence[Outcome], published: Sequence[ResultFile]) -> list[O
     matching = beside(ours, gather(published))
     if not matching:
         paths = ", ".join(f"'{result.path}'" for result in published)
-        raise UsageError(f"none of the problems shown has a figure in {paths}; look with 'fabench show {paths}'")
+        raise UsageError(f"none of the problems shown has a figure in {paths}; 'fabench show' prints what it has")
     return matching
 
 
