@@ -293,3 +293,21 @@ def test_a_case_that_cannot_be_is_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(CaseError) as caught:
         parse(text)
     assert sentence in str(caught.value)
+
+
+def test_a_backend_says_its_tiles_with_one_function() -> None:
+    """As docs/backends.md has it; what the probe carries from the child is the same again."""
+    case = parse("N=4096,d=64,direction=forward_backward,causal=true")
+    tiling = plain("v2", case, Tile(64, 128, 64, 64, 2, stages=3, threads=256), "mine")
+    told = explain(case, H200, [tiling])
+
+    assert Tiling.from_json(json.loads(json.dumps(tiling.to_json()))) == tiling
+    assert [(item.launch.kernel, item.launch.ctas) for item in told.occupancy if item.tiling is tiling] == [
+        ("forward", 16 * 64), ("backward", 16 * 32),
+    ]  # fmt: skip
+    assert traffic(told, "tiled v2, 64 x 128 (mine)").steps == tiling.steps
+
+
+@pytest.mark.parametrize(("N", "MiB"), [(1024, 4), (2048, 16), (4096, 64), (8192, 256), (16384, 1024), (32768, 4096)])
+def test_s_and_p_of_a_head_in_16_bits(N: int, MiB: int) -> None:
+    assert explain(parse(f"N={N},d=128,heads=1,dtype=fp16"), H200).score_bytes == MiB * 2**20
