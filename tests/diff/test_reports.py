@@ -109,6 +109,10 @@ def test_the_csv(tmp_path, mixed):
     lines = list(csv.DictReader(io.StringIO(text)))
     assert len(lines) == 31
     assert {line["gates"] for line in lines} == {"true", "false"}
+    regressed = next(line for line in lines if line["verdict"] == "REGRESSED")
+    assert float(regressed["adjusted_slow"]) < 0.05 < float(regressed["adjusted_fast"])
+    assert float(regressed["d"]) > float(regressed["threshold"]) > 0.0099
+    assert {line["se"] for line in lines if line["verdict"] == "BROKEN"} == {""}
 
 
 def test_the_junit(tmp_path, mixed):

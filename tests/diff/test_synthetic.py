@@ -52,14 +52,15 @@ def test_a_slowdown_is_found_interleaved_through_spikes(effect, power, changed):
     assert found.any_slow <= 0.05 * found.diffs
 
 
-def test_a_slowdown_of_five_percent_is_found_across_sessions_of_known_noise():
+@pytest.mark.parametrize("changed", [1, 10])
+def test_a_slowdown_of_five_percent_is_found_across_sessions_of_known_noise(changed):
     """T2, across sessions, tau 0.5 %."""
     noise = replace(SPIKES, session=0.005)
-    design = Design(noise=noise, interleaved=False, tau2=0.005**2, effect=0.05, changed=1)
-    found = tally(design, 150, seed=5)
+    design = Design(noise=noise, interleaved=False, tau2=0.005**2, effect=0.05, changed=changed)
+    found = tally(design, 150 if changed == 1 else 40, seed=5)
     assert found.power >= 0.75
     assert found.wrong_sign == 0
-    assert found.any_slow == 0
+    assert found.any_slow <= 0.05 * found.diffs  # the rate of false discoveries is bounded, among true ones too
 
 
 def test_without_calibration_the_wide_margin_holds_what_sessions_do():

@@ -29,7 +29,28 @@ COLUMNS = (
     "row_id",
     "rerun",
 )
-"""Columns taken from a row's JSON; the case's own fields follow."""
+"""Columns taken from a row's JSON; the case's own fields follow, then the evidence."""
+EVIDENCE = (
+    "margin_kind",
+    "margin",
+    "equivalence_margin",
+    "canary_move",
+    "threshold",
+    "d",
+    "s2",
+    "s2_nu",
+    "variance",
+    "session_variance",
+    "se",
+    "nu",
+    "p_slow",
+    "p_fast",
+    "adjusted_slow",
+    "adjusted_fast",
+    "guard_slow",
+    "guard_fast",
+)
+"""Columns taken from a row's evidence; empty for a row of which no time was weighed."""
 
 _SEPARATOR = ":"
 """Between the parts of a window, and between flags."""
@@ -41,9 +62,11 @@ def as_csv(report: Report) -> str:
     fields = list(rows[0]["key"]) if rows else []
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*COLUMNS, *fields])
+    writer.writerow([*COLUMNS, *fields, *EVIDENCE])
     for row in rows:
-        writer.writerow([_text(value) for value in (*(row[c] for c in COLUMNS), *(row["key"][f] for f in fields))])
+        evidence = row["evidence"] or {}
+        values = (*(row[c] for c in COLUMNS), *(row["key"][f] for f in fields), *(evidence.get(c) for c in EVIDENCE))
+        writer.writerow(map(_text, values))
     return stream.getvalue()
 
 
