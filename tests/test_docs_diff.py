@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,27 @@ def test_the_workflows_are_yaml_whose_commands_exist(name):
     commands = re.findall(r"(?m)(?:^|/)\s*fabench (\w+)", "\n".join(step.get("run", "") for step in steps))
     assert {"run", "diff"} & set(commands)
     assert set(commands) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["A/B of a pull request", "Every card, then a comparison"])
+def test_the_scripts_of_the_workflows_are_shell(name):
+    workflow = yaml.safe_load(block("yaml", f"name: {name}", CI))
+    scripts = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert len(scripts) >= 3
+    for script in scripts:
+        plain = re.sub(r"\$\{\{.*?\}\}", "expression", script)
+        checked = subprocess.run(["bash", "-n"], input=plain, capture_output=True, text=True, check=False)
+        assert (checked.returncode, checked.stderr) == (0, ""), script
+
+
+def test_the_first_step_lets_only_the_undecided_through(tmp_path, example):
+    """The line of the workflow, run: 1 and 2 stop the job, 0 and 3 go on to the step that decides."""
+    steps = yaml.safe_load(block("yaml", "name: A/B of a pull request", CI))["jobs"]["ab"]["steps"]
+    line = next(step["run"] for step in steps if "--rerun" in step.get("run", "")).replace("\\\n", " ")
+    end = line[line.index("||") :]
+    for code, passes in ((0, True), (1, False), (2, False), (3, True)):
+        done = subprocess.run(["bash", "-ec", f"(exit {code}) {end}"], check=False)
+        assert (done.returncode == 0) == passes, code
 
 
 def test_the_options_in_the_workflows_are_options():
