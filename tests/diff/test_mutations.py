@@ -278,6 +278,8 @@ def test_one_row_id_for_two_problems_is_refused(files):
         ({"quantiles": {"min": 1.0, "median": 0.0}}, "'quantiles' must be positive"),
         ({"quantiles": {"min": 9.0, "median": 1.0}}, "not fall from min to max"),
         ({"quantiles": {"p10": 1.0}}, "have a median"),
+        ({"samples_ns": [5.0, -1.0]}, "'samples_ns' must be positive, got -1.0"),
+        ({"samples_ns": [0.0]}, "'samples_ns' must be positive, got 0.0"),
         ({"round": -1}, "'round' must be from 0"),
         ({"K": 10**30}, "'K' must be from 0 to 2^62"),
         ({"round": 10**60}, "a number of more than 37 digits"),

@@ -199,8 +199,12 @@ def _check_counts(row: Row) -> None:
 
 
 def _median(row: Row) -> float:
-    """The row's median ns; NaN if it has none or is not ok. Raises RecordError for impossible quantiles."""
+    """The row's median ns; NaN if it has none or is not ok. Raises RecordError for impossible times."""
     quantiles = row.quantiles
+    if row.samples_ns and min(row.samples_ns) <= 0:
+        raise RecordError(
+            f"row '{row.row_id}' round {row.round}: 'samples_ns' must be positive, got {min(row.samples_ns)}"
+        )
     if quantiles is None:
         return math.nan
     known = [quantiles[name] for name in ORDER if name in quantiles]
