@@ -42,7 +42,7 @@ class ScriptedWorker:
         self.clock, self.scripts, self.reference, self.start = clock, scripts, reference, start
         self.board = FakeBoard()
         self.steps: deque[tuple[int, str | None, Any]] = deque()
-        self.killed = self.closed = False
+        self.killed = self.closed = self.company = False
 
     def send(self, message: dict[str, Any]) -> None:
         if message["cmd"] == "start":
@@ -50,6 +50,7 @@ class ScriptedWorker:
         elif message["cmd"] == "canary":
             self.steps.append((IDLE, None, {"ev": "canary", "reading": {"null_ns": None}}))
         else:
+            self.company = len(message["jobs"]) > 1
             self.steps.extend((REFERENCE, None, step) for step in self.reference)
             for index, job in enumerate(message["jobs"]):
                 self.steps.extend((FIRST_ROW + index, job["row_id"], s) for s in self.scripts[job["backend"]])
@@ -73,7 +74,10 @@ class ScriptedWorker:
                 if left <= 0:
                     self.steps.popleft()
                 return None
-            case "die":
+            case "die in company" if not self.company:
+                self.steps[0] = (self.board.row, row, "ok")
+                return None
+            case "die" | "die in company":
                 raise WorkerDiedError("crashed", "the worker died of SIGSEGV")
             case "ctrl-c":
                 raise KeyboardInterrupt
@@ -154,13 +158,33 @@ def test_every_row_of_a_case_is_reported_once() -> None:
     assert len(harness.ledger.order) == 2
 
 
-@pytest.mark.parametrize(("death", "status"), [("die", "crashed"), ("oom-killed", "oom"), ("fatal", "crashed")])
-def test_a_backend_that_kills_its_worker_takes_no_other_row_with_it(death: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("death", "status", "workers"), [("die", "crashed", 4), ("oom-killed", "oom", 4), ("fatal", "crashed", 2)]
+)
+def test_a_backend_that_kills_its_worker_takes_no_other_row_with_it(death: str, status: str, workers: int) -> None:
     harness = Harness({"a": ["ok"], "bad": [("busy", CHECK, 0.1), death], "c": ["ok"]})
 
     assert harness.run(planned("a"), planned("bad"), planned("c")) == {"a": "ok", "bad": status, "c": "ok"}
-    assert len(harness.workers) == 2
+    assert len(harness.workers) == workers
     assert harness.workers[0].killed
+
+
+def test_a_row_that_dies_of_what_another_did_is_ok_in_a_worker_of_its_own() -> None:
+    harness = Harness({"corrupts": ["ok"], "victim": ["die in company"], "c": ["ok"]})
+
+    assert harness.run(planned("corrupts"), planned("victim"), planned("c")) == dict.fromkeys(
+        ("corrupts", "victim", "c"), "ok"
+    )
+    assert harness.ledger.rows["victim"]["flags"] == ["not_interleaved"]
+
+
+def test_a_backend_that_has_killed_a_worker_of_its_own_is_believed_the_next_time() -> None:
+    harness = Harness({"a": ["ok"], "bad": ["die"]})
+
+    harness.run(*(planned(name, N) for N in (64, 128, 256) for name in ("a", "bad")))
+
+    assert harness.ledger.statuses == {"a": "ok", "bad": "crashed"}
+    assert len(harness.workers) == 2 + 3  # one more to make sure, then one for each death but the last case's
 
 
 def test_a_row_that_finished_before_the_death_is_not_measured_again() -> None:

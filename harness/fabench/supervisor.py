@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
 from fabench.case import Case
+from fabench.case_run import CaseRun
 from fabench.names import Status
 from fabench.plan import PlannedRow
-from fabench.protocol import CHECK, FIRST_ROW, IDLE, PHASE_NAMES, REFERENCE, TIME, Board
+from fabench.protocol import CHECK, IDLE, PHASE_NAMES, REFERENCE, TIME, Board
 from fabench.worker_process import WorkerDiedError
 
 START_LIMIT_S = 300.0
@@ -66,30 +67,6 @@ class Limits:
     prepare_s: float = 300.0
 
 
-@dataclass
-class CaseRun:
-    """One case of one round: which rows are still owed, and what each has used of its time."""
-
-    case: Case
-    order: int
-    rows: dict[str, PlannedRow]
-    jobs: list[PlannedRow] = field(default_factory=list)
-    used: dict[tuple[str, bool], float] = field(default_factory=dict)
-    alone: bool = False
-    """A worker died while nobody was at work: rows go one by one, so that the next death has an owner."""
-    failed_starts: int = 0
-
-    def next_jobs(self) -> list[PlannedRow]:
-        """What the next worker is given of the rows still owed: all of them, or the first alone."""
-        self.jobs = list(self.rows.values())[: 1 if self.alone else None]
-        return self.jobs
-
-    def at_work(self, board_row: int) -> PlannedRow | None:
-        """The row whose calls were running, if it is still owed."""
-        index = board_row - FIRST_ROW
-        return self.jobs[index] if 0 <= index < len(self.jobs) and self.jobs[index].row_id in self.rows else None
-
-
 class Supervisor:
     """Runs planned rows round by round; `start_worker(round)` gives a fresh worker."""
 
@@ -110,6 +87,8 @@ class Supervisor:
         self.worker: Worker | None = None
         self.worker_start_s = 0.0
         self._described: set[str] = set()
+        self._served: set[str] = set()
+        self._condemned: set[str] = set()
         self._since_canary = 0
 
     def run_round(self, round_: int, rows: Iterable[PlannedRow], seed: int) -> None:
@@ -144,6 +123,7 @@ class Supervisor:
         if self.worker is None:
             began = self.clock()
             self.worker = self.start_worker()
+            self._served = set()
             self.worker.send({"cmd": "start", **self.start_command})
             while True:
                 event = self.worker.next_event(POLL_S)
@@ -180,6 +160,8 @@ class Supervisor:
         """Run a case until no row is owed, replacing the worker each time it dies."""
         while run.rows:
             self.sink.working(None, run.case)
+            if run.only_doubtful:
+                self._drop()
             try:
                 worker = self._ready_worker()
             except WorkerDiedError as death:
@@ -189,6 +171,7 @@ class Supervisor:
                     self._finish_all(run, round_, death.status, str(death), death.traceback)
                 continue
             jobs = [self._job(row) for row in run.next_jobs()]
+            self._served.update(row.backend for row in run.jobs)
             try:
                 worker.send({"cmd": "case", "key": run.case.key, "jobs": jobs})
                 if not self._collect(worker, run, round_):
@@ -259,12 +242,20 @@ class Supervisor:
         return True
 
     def _bury(self, worker: Worker, run: CaseRun, round_: int, death: WorkerDiedError) -> None:
-        """Give the row that was at work the worker's death as its status, and let the others try again."""
+        """Give the row that was at work the worker's death as its status, and let the others try again.
+
+        What corrupts a process need not be at work when the process dies of it. So a backend is believed to be the
+        cause only once it has killed a worker that no other has used.
+        """
         board_row = worker.board.row
         guilty = run.at_work(board_row) or (run.jobs[0] if len(run.jobs) == 1 else None)
         if board_row == REFERENCE:
             self._finish_all(run, round_, "error", f"the reference failed: {death}", death.traceback)
+        elif guilty is not None and self._served > {guilty.backend} and guilty.backend not in self._condemned:
+            run.doubtful.add(guilty.row_id)
+            run.used = {key: used for key, used in run.used.items() if key[0] != guilty.row_id}
         elif guilty is not None:
+            self._condemned.add(guilty.backend)
             self._finish(run, round_, guilty.row_id, failure(death.status, str(death), death.traceback))
         else:
             run.alone = True
@@ -276,7 +267,7 @@ class Supervisor:
             return
         if fields.get("memory") is not None:
             self._described.add(row_id)
-        if run.alone and fields["status"] == "ok":
+        if (run.alone or row_id in run.doubtful) and fields["status"] == "ok":
             fields = {**fields, "flags": sorted({*fields.get("flags", ()), "not_interleaved"})}
         if self.worker_start_s and fields.get("spent"):
             fields["spent"]["worker_start_s"], self.worker_start_s = self.worker_start_s, 0.0
