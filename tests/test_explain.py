@@ -201,6 +201,20 @@ def test_explaining_imports_no_torch_in_this_process() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def test_tilings_need_neither_torch_nor_triton_nor_a_gpu() -> None:
+    """None of them can be imported; the backends answer all the same."""
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('torch', 'triton', 'cuda', 'cuda.core'))\n"
+        "from fabench import gpus, probe; from fabench.case_text import parse\n"
+        "case = parse('N=4096,d=128,direction=forward_backward')\n"
+        "found = probe._tilings([case], gpus.named('nvidia-h200').device)[case.id]\n"
+        "sys.exit([tiling['source'] for tiling in found] != ['cuda-v1', 'cuda-v2', 'triton'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_tilings_come_from_the_backends_that_take_the_case() -> None:
     """Whoever answers has the loop order and a tile of the case's dims; a case no kernel takes has none."""
     case, odd = parse("N=4096,d=128"), parse("N=4096,d=128,dtype=fp32,softcap=3,window=1:1")
