@@ -135,3 +135,28 @@ def test_what_a_backend_leaves_on_the_device_is_counted_from_before_it_was_prepa
         work.checker.check(job, work.tensors, reference)
 
     assert job.fields["memory"]["device_delta_bytes"] == 400
+
+
+@pytest.mark.parametrize(("direction", "forwards"), [("forward", 1), ("backward", 0), ("forward_backward", 1)])
+def test_a_backward_answers_for_its_own_kernels_and_not_for_its_forwards(
+    direction: str, forwards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def counted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return attention(q, k, v)
+
+    def profile(call: Callable[[], Any], engine: Any) -> None:
+        calls.clear()
+        call()
+        call()  # a profiler's first session may be empty
+        seen.append(len(calls) / 2)
+
+    seen: list[float] = []
+    monkeypatch.setattr("fabench.checking.profile_kernels", profile)
+    with case_work(direction) as (work, job, reference):
+        job.backend, job.describe = bare(counted), True
+        work.checker.check(job, work.tensors, reference)
+
+    assert seen == [forwards]
