@@ -37,6 +37,8 @@ SQUARE = Case(batch=1, heads=1, Nq=4096, Nk=4096, d=64)
         (" d = 64 , dv = 128 ", True),
         ("causal=true", True),
         ("causal=false", False),
+        ("causal=yes", True),
+        ("causal=no", False),
         ("causal!=false", True),
         ("window=1024:0", True),
         ("window!=null", True),

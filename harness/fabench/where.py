@@ -4,7 +4,7 @@ A condition is comparisons joined by commas, all of which must hold. A compariso
 
 - KEY is `backend` or a field of a case; `N` stands for Nq and Nk together: both must satisfy the comparison.
 - OPERATOR is = or its opposite !=, and for numbers also < <= > >=.
-- VALUE is a number, true or false, a word or a glob ('sdpa-*'), null for a scale or window that is not set, or
+- VALUE is a number, true or false (yes or no, as tables print), a word or a glob ('sdpa-*'), null for a scale or window that is not set, or
   left:right for a window. Alternatives are separated by a bar: 'd=64|128'.
 
 Values are those of the canonical case: under a causal mask a window's right side is 0.
@@ -28,6 +28,8 @@ from fabench.dtypes import DTYPES
 from fabench.errors import WhereError
 from fabench.names import ALIGNMENTS, DIRECTIONS, INPUTS, LAYOUTS
 from fabench.text import did_you_mean
+
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 INTEGERS = ("batch", "heads", "kv_heads", "N", "Nq", "Nk", "d", "dv", "seed")
 REALS = ("softcap", "scale")
@@ -138,9 +140,9 @@ def _value(key: str, text: str, ordered: bool) -> Value:
     if key in REALS:
         return _real(text, wrong("a number"))
     if key == "causal":
-        if text not in ("true", "false"):
+        if text not in TRUTHS:
             raise wrong("true or false")
-        return text == "true"
+        return TRUTHS[text]
     if key == "window":
         if not (sides := re.fullmatch(r"(-1|[0-9]{1,18}):(-1|[0-9]{1,18})", text)):
             raise wrong("null or left:right, such as 1024:0")
