@@ -4,8 +4,8 @@ A condition is comparisons joined by commas, all of which must hold. A compariso
 
 - KEY is `backend` or a field of a case; `N` stands for Nq and Nk together: both must satisfy the comparison.
 - OPERATOR is = or its opposite !=, and for numbers also < <= > >=.
-- VALUE is a number, true or false (yes or no, as tables print), a word or a glob ('sdpa-*'), null for a scale or window that is not set, or
-  left:right for a window. Alternatives are separated by a bar: 'd=64|128'.
+- VALUE is a number, true or false (yes or no, as tables print them), a word or a glob ('sdpa-*'), null for a scale or
+  window that is not set, or left:right for a window. Alternatives are separated by a bar: 'd=64|128'.
 
 Values are those of the canonical case: under a causal mask a window's right side is 0.
 
