@@ -23,6 +23,7 @@ WIDE = Case(1, 4, 97, 193, 64, kv_heads=2, causal=True, direction="backward")
 TALL = Case(1, 2, 80, 40, 32, causal=True, direction="backward")
 WINDOW = Case(2, 2, 97, 97, 64, window=(20, 9), direction="backward")
 LONG = Case(1, 2, 257, 257, 64, direction="backward")
+GROUP_OF_7 = Case(1, 28, 33, 33, 32, kv_heads=4, direction="backward")
 NEGLSE = Case(1, 2, 97, 97, 64, inputs="neglse", direction="backward")
 
 
@@ -56,6 +57,16 @@ KILLS: tuple[Kill, ...] = (
     Kill("TilesOnly", "mask", "only by whole tiles", shrinks=True),
     Kill("LastKeyDropped", "mask", "drops the last key", FULL),
     Kill("TileSkippedInLateRows", "mask", "skips key tile 1 of 32", LONG, shrinks=False),
+    Kill("UnlimitedSideAsZero", "mask", "(-1) is taken for 0", dataclasses.replace(WINDOW, window=(20, -1))),
+    Kill("ZeroSideUnlimited", "mask", "side of 0 keys is taken", dataclasses.replace(WINDOW, window=(20, 0))),
+    Kill("WindowNotAligned", "mask", "query's own index", dataclasses.replace(WINDOW, Nk=130)),
+    Kill(
+        "SingleQueryUnmasked",
+        "mask",
+        "ignores its mask",
+        dataclasses.replace(WIDE, Nq=1, alignment="top_left"),
+    ),
+    Kill("LastKeyTwice", "count", "counts the last key twice", FULL),
     Kill("PadKeysCounted", "count", "counts the 31 keys of padding to a multiple of 32", FULL),
     Kill("TailRead", "guard", "outside its tensors", FULL),
     Kill("FirstTileClamped", "neglse", "maximum starts at 0", dataclasses.replace(NEGLSE, causal=True)),
@@ -83,6 +94,11 @@ KILLS: tuple[Kill, ...] = (
     Kill("FragmentTenPercent", "rho", "1.1 times the right value"),
     Kill("OnePercentOfElements", "rho", "scattered elements", FULL),
     Kill("StridesIgnored", "addr", "", dataclasses.replace(FULL, layout="bshd")),
+    Kill("ValuesWithStridesOfK", "addr", "", FULL, (("order", "mixed"),)),
+    Kill("OffsetIgnored", "addr", "", FULL, (("order", "offset8"),)),
+    Kill("GradientBatchDense", "rho", "", FULL, (("gradient_order", "sliced"),)),
+    Kill("GroupAsShift", "addr", "takes the 3 heads of a group for 2", dataclasses.replace(GROUP_OF_7, heads=12)),
+    Kill("GroupIsKvHeads", "addr", "kv head = h // kv_heads", GROUP_OF_7),
     Kill("NextKeysValue", "addr", "next key's weight", FULL),
     Kill("LseBase2", "count", "in base 2", FULL),
     Kill("LsePlusInf", "count", "+inf for", TALL),
@@ -95,11 +111,14 @@ KILLS: tuple[Kill, ...] = (
     Kill("LastHeadOfGroup", "rho", "only the last query head", FULL),
     Kill("BackwardTailUnmasked", "neglse", "", NEGLSE),
     Kill("SoftcapSlopeForgotten", "rho", "derivative of the softcap", dataclasses.replace(FULL, softcap=2.0)),
+    Kill("GradientsDoubledWithLse", "rho", "2 times the right value", FULL),
     Kill("InputOverwritten", "mutate", "writes into its inputs", FULL),
     Kill("WritesPastItsOutput", "guard", "outside its tensors", FULL),
     Kill("Empty", "poison", "never wrote", FULL),
     Kill("WorkspaceNotZeroed", "poison", "never wrote", FULL),
     Kill("CachedFirstResult", "stale", "remembers an earlier call", FULL),
+    Kill("SameMemory", "stale", "a later call overwrites an earlier answer", FULL),
+    Kill("LastForwardRemembered", "stale", "what the last forward pass left behind", FULL),
     Kill("Racy", "repeat", "equal calls give different answers", FULL),
     Kill("NanLaundered", "nan", "NaN is lost", FULL),
     Kill("Zeros", "rho", "0 throughout", FULL),

@@ -76,3 +76,50 @@ class NextKeysValue(Kernel):
 
     def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
         return super().forward(q, k, v.roll(-1, 2), call)
+
+
+def _read_with(x: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """x's storage read with other strides; what lies outside it is 0."""
+    flat = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+    place = torch.full((1, 1, 1, 1), offset)
+    for dim, (size, step) in enumerate(zip(x.shape, strides, strict=True)):
+        place = place + (torch.arange(size) * step).view([-1 if i == dim else 1 for i in range(4)])
+    inside = place < len(flat)
+    return torch.where(inside, flat[place.clamp(max=len(flat) - 1)], 0.0) if x.numel() else x
+
+
+class ValuesWithStridesOfK(Kernel):
+    """One set of strides for K and V; a dv of its own is refused."""
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        if k.shape != v.shape:
+            raise ValueError("K and V must have the same shape")
+        return super().forward(q, k, _read_with(v, k.stride(), v.storage_offset()), call)
+
+
+class OffsetIgnored(Kernel):
+    """Takes the storage's address for the tensor's."""
+
+    def read_kv(self, x: torch.Tensor, start: int, heads: torch.Tensor) -> torch.Tensor:
+        return super().read_kv(_read_with(x, x.stride(), 0), start, heads)
+
+
+class GradientBatchDense(Kernel):
+    """dO's batch stride is taken for heads · N · dv, its other strides are honoured."""
+
+    def read_do(self, dO: torch.Tensor) -> torch.Tensor:
+        return _read_with(dO, (dO[0].numel(), *dO.stride()[1:]), dO.storage_offset()) if dO.numel() else dO
+
+
+class GroupAsShift(Kernel):
+    """h >> log2(group): right for groups that are powers of two."""
+
+    def kv_of(self, heads: int, kv_heads: int) -> torch.Tensor:
+        return (torch.arange(heads) >> ((heads // kv_heads).bit_length() - 1)).clamp(max=kv_heads - 1)
+
+
+class GroupIsKvHeads(Kernel):
+    """h // kv_heads: right where there are as many kv heads as heads in a group."""
+
+    def kv_of(self, heads: int, kv_heads: int) -> torch.Tensor:
+        return (torch.arange(heads) // kv_heads).clamp(max=kv_heads - 1) if heads > kv_heads else torch.arange(heads)

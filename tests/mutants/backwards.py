@@ -65,3 +65,13 @@ class SoftcapSlopeForgotten(Kernel):
     def cap(self, s: torch.Tensor, call: Call) -> torch.Tensor:
         cap = call.softcap or getattr(self, "capped", 0.0)
         return cap * torch.tanh(s / cap) if cap else s
+
+
+class GradientsDoubledWithLse(Kernel):
+    """The path that returns LSE adds a gradient of its own."""
+
+    def __call__(self, *args: Any, return_lse: bool = False, **kwargs: Any) -> Any:
+        if not return_lse:
+            return super().__call__(*args, **kwargs)
+        O, LSE = super().__call__(*args, return_lse=True, **kwargs)
+        return O + (O - O.detach()), LSE

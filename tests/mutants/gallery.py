@@ -21,7 +21,9 @@ def mutants() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for module in MODULES:
         for name, value in vars(module).items():
-            if inspect.isclass(value) and issubclass(value, Kernel) and value is not Kernel and name[0] != "_":
+            if name[0] == "_":
+                continue
+            if inspect.isclass(value) and issubclass(value, Kernel) and value is not Kernel:
                 found[name] = value()
             elif inspect.isfunction(value) and value.__module__ == module.__name__:
                 found[name] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import torch
@@ -136,3 +137,54 @@ class FiniteSentinel(Kernel):
 
     def first_max(self) -> float:
         return -3e4
+
+
+class UnlimitedSideAsZero(Kernel):
+    """A side of -1 beside a given one is clamped to 0."""
+
+    def make_call(self, *args: Any) -> Call:
+        call = super().make_call(*args)
+        left, right = call.window
+        return dataclasses.replace(call, window=(max(left, 0), max(right, 0)) if max(left, right) >= 0 else (-1, -1))
+
+
+class ZeroSideUnlimited(Kernel):
+    """`if left:` asks whether there is a left side, and a side of 0 is false."""
+
+    def make_call(self, *args: Any) -> Call:
+        call = super().make_call(*args)
+        left, right = call.window
+        return dataclasses.replace(call, window=(left or -1, right or -1))
+
+
+class WindowNotAligned(Kernel):
+    """The window is centred on i, whatever the alignment."""
+
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        left, right = call.window
+        by_window = dataclasses.replace(call, causal=False, offset=0)
+        by_causal = dataclasses.replace(call, window=(-1, -1))
+        out = super().hidden(i, j, by_causal)
+        return out | super().hidden(i, j, by_window) if max(left, right) >= 0 else out
+
+
+class SingleQueryUnmasked(Kernel):
+    """The decode path drops the causal mask, which is right bottom-right only."""
+
+    def make_call(self, q: torch.Tensor, *args: Any) -> Call:
+        call = super().make_call(q, *args)
+        return dataclasses.replace(call, causal=call.causal and q.shape[2] > 1)
+
+
+class LastKeyTwice(Kernel):
+    """Where Nk is no multiple of 64, the last tile begins one key too early."""
+
+    def score(self, q: torch.Tensor, k: torch.Tensor, call: Call) -> torch.Tensor:
+        s = super().score(q, k, call)
+        if self.Nk % 64 and k.shape[2] < self.block_k:
+            s[..., -1] += math.log(2)
+        return s
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        self.Nk = k.shape[2]
+        return super().forward(q, k, v, call)

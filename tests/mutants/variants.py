@@ -78,6 +78,38 @@ class TwoPass(Kernel):
         return m, l, acc
 
 
+class LseFirst(Kernel):
+    """LSE in a first pass, then P = exp(S - LSE), rounded as it is: nothing is divided."""
+
+    def rows(self, q: Any, k: Any, v: Any, rows: torch.Tensor, call: Call) -> Any:
+        m, l, acc = super().rows(q, k, v, rows, call)
+        lse = self.lse(m, l)
+        shift = torch.where(lse == NEG, 0.0, lse)
+        heads, acc = self.kv_of(q.shape[1], k.shape[1]), torch.zeros_like(acc)
+        for j0 in self.key_tiles(k.shape[2], 0):
+            K, V = self.read_kv(k, j0, heads), self.read_kv(v, j0, heads)
+            s = self.cap(self.score(q[:, :, rows], K, call), call)
+            s = s.masked_fill(self.hidden(rows, torch.arange(j0, j0 + K.shape[2]), call), NEG)
+            acc = acc + self.to_p(torch.exp(s - shift), q.dtype) @ V.float()
+        return lse, torch.where(l != 0, 1.0 + 0.0 * l, 0.0), acc
+
+
+class HeadsRoundedFirst(Kernel):
+    """dK and dV are rounded by query head and then summed, as where the kernel writes expanded gradients."""
+
+    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return super().group(x.to(like.dtype).float(), like)
+
+
+class SquareOnly(Kernel):
+    """Refuses what is not square."""
+
+    def __call__(self, q: Any, k: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
+        if q.shape[2] != k.shape[2]:
+            raise ValueError(f"Nq = {q.shape[2]} must be Nk = {k.shape[2]}")
+        return super().__call__(q, k, v, *args, **kwargs)
+
+
 class SplitKv(Kernel):
     """Three parts of the keys by themselves, merged by their LSE."""
 
@@ -116,5 +148,8 @@ VARIANTS: dict[str, Kernel] = {
         DeferredRescale,
         TwoPass,
         SplitKv,
+        LseFirst,
+        HeadsRoundedFirst,
+        SquareOnly,
     )
 }

@@ -14,6 +14,7 @@ from fabench.parity.repro import script
 from fabench.parity.subject import Subject
 from fabench.parity.trial import ProbeName, Trial
 from mutants.gallery import mutants
+from mutants.variants import VARIANTS
 from proof import CPU, FULL, KILLS
 
 GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
@@ -45,6 +46,9 @@ def run(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
         ("LastKeyDropped", "rho", {"inputs": "sink"}, {"order": "offset8"}),
         ("GradientStridesIgnored", "rho", {}, {"gradient_order": "transposed"}),
         ("FirstTileClamped", "rho", {"inputs": "neglse", "causal": True}, {"order": "odd_strides"}),
+        ("ValuesWithStridesOfK", "rho", {"heads": 4, "kv_heads": 2}, {"order": "mixed"}),
+        ("GradientBatchDense", "rho", {"batch": 2}, {"gradient_order": "sliced"}),
+        ("GradientsDoubledWithLse", "rho", {}, {}),
     ],
 )
 def test_a_wrong_value_is_shown_by_a_script_with_a_seed(
@@ -72,10 +76,11 @@ def test_inputs_without_a_short_code_are_written_into_the_script(tmp_path: Path)
     [
         ("InputOverwritten", "mutate", "changed its input"),
         ("CachedFirstResult", "stale", "remembers an earlier call"),
+        ("SameMemory", "stale", "overwrites an earlier answer"),
         ("Racy", "repeat", "different answers"),
         ("Empty", "poison", "never written"),
         ("TailRead", "guard", "outside its inputs"),
-        ("NanLaundered", "nan", "does not reach"),
+        ("NanLaundered", "nan", "a NaN in q, k, v is lost or spreads"),
         ("takes_any_heads", "refusal", "must be refused"),
         ("returns_other_shape", "type", "wrong form"),
     ],
@@ -85,6 +90,29 @@ def test_misbehaviour_has_scripts_of_its_own(mutant: str, probe: ProbeName, word
     done = run(text_of(mutant, probe, trial), tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert words in done.stderr
+
+
+def test_a_backward_pass_of_the_wrong_forward_is_shown(tmp_path: Path) -> None:
+    done = run(text_of("LastForwardRemembered", "stale", Trial(SMALL, ("stale",))), tmp_path)
+    assert done.returncode == 1
+    assert "another call between forward and backward changes d" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("probe", "changes"),
+    [
+        *((probe, {}) for probe in ("mutate", "stale", "repeat", "poison", "guard", "nan", "refusal", "type")),
+        ("nan", {"causal": True, "Nk": 20}),
+        ("nan", {"window": (3, 0), "heads": 4}),
+    ],
+)
+def test_the_script_of_a_right_kernel_ends_well(probe: ProbeName, changes: dict[str, object], tmp_path: Path) -> None:
+    subject = Subject(bare(VARIANTS["Right"], "Right"), CPU)
+    trial = Trial(dataclasses.replace(SMALL, **changes), (probe,))  # type: ignore[arg-type]
+    text = script(subject, trial, probe, {"file": str(GALLERY), "function": "Right"}, None)
+    assert text is not None
+    done = run(text, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_right_kernel_has_no_script() -> None:

@@ -38,8 +38,9 @@ SHORT: Axis = [
     _square(97, 33, 17, 16),
     _square(257, 193, 320, 192),
     _square(1, 3, 2, 15),
-    _rectangle((113, 203), (1, 239), (64, 129), (3, 130)),
+    _rectangle((113, 203), (64, 129), (3, 130)),
     _rectangle((203, 113), (239, 1), (129, 64), (130, 3)),
+    _rectangle((1, 239), (1, 64)),
     _rectangle((0, 5), (5, 0), (0, 0)),
 ]
 LONG: Axis = [
@@ -50,8 +51,9 @@ LONG: Axis = [
     [*SHORT[5], *_rectangle((3, 799), (1023, 1024))],
     [*SHORT[6], *_rectangle((799, 3), (640, 128), (1024, 1023))],
     SHORT[7],
+    SHORT[8],
 ]
-"""Sequence lengths: about one tile, two, odd ones, several; more keys than queries, fewer, none."""
+"""Sequence lengths: about one tile, two, odd ones, several; more keys than queries, fewer, one query, none."""
 DIMS: Axis = [
     [{"d": 64}],
     [{"d": 128}],
@@ -75,7 +77,7 @@ MASKS: Axis = [
     [{}],
     [{"causal": True}],
     [{"causal": True, "alignment": "top_left"}],
-    [{"window": (17, 5)}, {"window": (64, 63)}, {"window": (0, 0)}, {"window": (-1, 7)}],
+    [{"window": (17, 5)}, {"window": (-1, 7)}, {"window": (20, -1)}, {"window": (0, 0)}, {"window": (64, 63)}],
     [{"causal": True, "window": (33, 0)}, {"causal": True, "window": (127, 0)}],
     [{"window": (20, 9), "alignment": "top_left"}],
 ]
@@ -106,8 +108,9 @@ MEMORY: Axis = [
     [{"order": "offset8"}],
     [{"order": "expanded_kv"}],
     [{"order": "odd_strides"}],
+    [{"order": "mixed"}],
 ]
-GRADIENTS: Axis = _each("gradient_order", ["plain"], ["transposed"], ["expanded"])
+GRADIENTS: Axis = _each("gradient_order", ["plain"], ["transposed"], ["expanded"], ["sliced"])
 
 AXES: dict[str, Axis] = {
     "N": SHORT,

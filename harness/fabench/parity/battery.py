@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -95,13 +96,27 @@ def _designed(facts: Facts, request: Request) -> list[Trial]:
             return False
         return made.case.batch * made.case.heads * made.case.Nq * made.case.Nk <= largest
 
-    def fitting(row: Row, start: int) -> axes.Point | None:
-        """The first point of a row's classes, from a place in their cycles, that exists and is not too large."""
-        for turn in range(start, start + MOST_TURNS):
-            classes = [axis[value] for axis, value in zip(kept, row, strict=True)]
-            members = [members[(turn + i) % len(members) if turn else 0] for i, members in enumerate(classes)]
-            made = axes.point(members, backward=backward, seed=start)
+    anchors = [_row(kept, anchor) for anchor in axes.ANCHORS]
+    used: Counter[tuple[int, int, int]] = Counter()
+    """How often each member of each class of each axis has been taken."""
+
+    def fitting(row: Row, seed: int = 0, *, take: bool = False) -> axes.Point | None:
+        """The first point of a row's classes that exists and is not too large, the least used members first.
+
+        Anchors are taken at their word: the first members.
+        """
+        classes = [axis[value] for axis, value in zip(kept, row, strict=True)]
+        first = [
+            0 if row in anchors else min(range(len(members)), key=lambda m: (used[axis, row[axis], m], m))
+            for axis, members in enumerate(classes)
+        ]
+        for turn in range(MOST_TURNS):
+            places = [start + (turn + axis if turn else 0) for axis, start in enumerate(first)]
+            members = [members[place % len(members)] for place, members in zip(places, classes, strict=True)]
+            made = axes.point(members, backward=backward, seed=seed)
             if good(made):
+                if take:
+                    used.update((i, row[i], place % len(classes[i])) for i, place in enumerate(places))
                 return made
         return None
 
@@ -110,19 +125,18 @@ def _designed(facts: Facts, request: Request) -> list[Trial]:
         return any(good(axes.point([plain, *pair], backward=backward, seed=0)) for pair in pairs)
 
     plain = axes.plain(facts)
-    anchors = [_row(kept, anchor) for anchor in axes.ANCHORS]
     rows = design(
         [len(axis) for axis in kept],
         STRENGTH[request.profile],
-        functools.cache(lambda row: fitting(row, 0) is not None),
+        functools.cache(lambda row: fitting(row) is not None),
         MOST[request.profile],
         pair_possible=pair_possible,
         first=anchors,
         candidates=4 if request.profile == "quick" else 2,
     )
     trials = []
-    for turn, row in enumerate(rows):
-        made = fitting(row, 0 if row in anchors else turn)
+    for seed, row in enumerate(rows):
+        made = fitting(row, seed, take=True)
         if made is not None:
             trials.append(Trial(made.case, EVERYWHERE, made.order, made.gradient_order))
     return trials
@@ -139,7 +153,7 @@ def _row(kept: list[axes.Axis], anchor: axes.Member) -> Row:
 
 
 MOST_TURNS = 12
-"""Members of every class of an axis recur within this many turns."""
+"""Points of one row of classes that are tried: members of every class recur within as many."""
 
 
 def _with_hygiene(trials: list[Trial], request: Request) -> list[Trial]:

@@ -34,17 +34,20 @@ SURE_BY_PROBE: tuple[ProbeName, ...] = ("poison", "guard", "mutate", "repeat", "
 CAUSE = re.compile(
     r"\((in base 2[^)]*|rounded to [^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|a query that [^)]*)\)"
 )
+CHANNELS = re.compile(r"wrong in (\d+ of \d+ )?channel")
 MOST_ALTERNATIVES = 5
 
 
 def diagnose(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any]:
-    """`named`, `fault`, `where`, `looks`, `tiles`, `histogram`, `heat`, `alternatives`: what there is to say.
+    """`named`, `fault`, `faults`, `where`, `looks`, `tiles`, `histogram`, `heat`, `alternatives`: what there is to say.
 
-    `fault` is the part of the name that stays the same from case to case, by which names are counted.
+    `fault` is the part of the name that stays the same from case to case, by which names are counted; `faults` are
+    those of all names that fit, each with its sentence and rho.
     """
     diagnosis: dict[str, Any] = {}
-    if probe in SURE_BY_PROBE:
-        diagnosis["named"] = diagnosis["fault"] = BY_PROBE[probe]
+    sure = failed.named or (BY_PROBE[probe] if probe in SURE_BY_PROBE else None)
+    if sure is not None:
+        diagnosis["named"] = diagnosis["fault"] = sure
     material = _material(bench, failed)
     if material is None:
         return diagnosis
@@ -52,19 +55,23 @@ def diagnose(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any]:
     found = matches(bench.case, tensors, outputs, expected, bench.accuracy)
     diagnosis |= _picture(bench, outputs, expected)
     if "named" not in diagnosis:
-        diagnosis |= _name(found, probe, diagnosis, failed.message)
+        diagnosis |= _name(found, "" if bench.already_wrong else BY_PROBE.get(probe, ""), diagnosis, failed.message)
         diagnosis["alternatives"] = [_sentence(m) for m in found[1:MOST_ALTERNATIVES]]
+        if "rho" in diagnosis:
+            diagnosis["faults"] = [[m.fault, _sentence(m), m.rho] for m in found]
     return diagnosis
 
 
 def label(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any] | None:
     """The name that needs no look at the outputs: of a probe that speaks for itself, on a call that is right else."""
+    if failed.named is not None:
+        return {"named": failed.named, "fault": failed.named}
     if probe in BY_PROBE and (probe in SURE_BY_PROBE or not bench.already_wrong):
         return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
     return None
 
 
-def _name(found: list[Match], probe: ProbeName, picture: dict[str, Any], message: str) -> dict[str, Any]:
+def _name(found: list[Match], by_probe: str, picture: dict[str, Any], message: str) -> dict[str, Any]:
     """The best name there is: a matching fault, a known mistake in LSE, what the probe means, how it looks."""
     looks = picture.get("looks") or []
     blank = bool(looks) and looks[0] in ("0 throughout", "NaN throughout")
@@ -72,11 +79,19 @@ def _name(found: list[Match], probe: ProbeName, picture: dict[str, Any], message
         return {"named": _sentence(found[0]), "fault": found[0].fault, "rho": found[0].rho}
     if "'LSE'" in message and message.startswith("'LSE'") and (cause := CAUSE.search(message)):
         return {"named": f"LSE is {cause[1]}", "fault": f"LSE is {cause[1]}"}
-    if probe in BY_PROBE:
-        return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
+    if by_probe:
+        return {"named": by_probe, "fault": by_probe}
     if looks:
-        return {"named": f"{picture['where']}: {', '.join(looks)}", "fault": ", ".join(looks)}
+        return {"named": f"{picture['where']}: {', '.join(looks)}", "fault": ", ".join(map(_kind, looks))}
     return {}
+
+
+def _kind(look: str) -> str:
+    """How an output looks, without the channels and counts of this one case."""
+    for words in ("wrong in scattered elements", "NaN in"):
+        if look.startswith(words):
+            return f"{words} some"
+    return "wrong in some channels" if CHANNELS.match(look) else look
 
 
 def _sentence(match: Match) -> str:

@@ -8,6 +8,8 @@ from fabench.reference import Expected
 
 TILES = (64, 128)
 MOST_LISTED = 6
+MOST_CHANNELS = 0.75
+"""Where more of the channels than this are wrong, they are no mark of the error."""
 
 
 def bad_rows(expected: Expected, got: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
@@ -102,6 +104,6 @@ def _channels(g: torch.Tensor, r: torch.Tensor) -> list[str]:
     some, share = off.any(0), float(off.double().mean())
     if not bool(some.any()):
         return []
-    if not bool(some.all()):
+    if float(some.double().mean()) <= MOST_CHANNELS:
         return ["wrong in " + _span(some, "channel")]
     return [f"wrong in scattered elements, {share:.1%} of them"] if share < 0.2 else []

@@ -9,6 +9,10 @@ from typing import Any
 SHADES = " .:-=+*#%@"
 ROWS, COLUMNS = 24, 48
 BINS = 12
+LARGEST = 1e30
+"""What stands for NaN and infinity."""
+BRIGHTEST = 1e4
+"""The image's scale ends here: how much larger an error is says nothing more."""
 
 
 def pooled(values: Any, rows: int = ROWS, columns: int = COLUMNS) -> list[list[float]]:
@@ -18,7 +22,7 @@ def pooled(values: Any, rows: int = ROWS, columns: int = COLUMNS) -> list[list[f
     n, m = values.shape
     if not n or not m:
         return []
-    grid = values.nan_to_num(nan=1e30, posinf=1e30)[None, None].double()
+    grid = values.double().nan_to_num(nan=LARGEST, posinf=LARGEST).clamp(max=LARGEST)[None, None]
     small = torch.nn.functional.adaptive_max_pool2d(grid, (min(rows, n), min(columns, m)))
     cells: list[list[float]] = small[0, 0].tolist()
     return cells
@@ -29,7 +33,7 @@ def row_bins(rho: Any) -> list[list[float]]:
     worst = rho.flatten(0, 1).amax(0)
     n = len(worst)
     width = max(1, -(-n // BINS))
-    return [[i, min(i + width, n) - 1, min(float(worst[i : i + width].max()), 1e30)] for i in range(0, n, width)]
+    return [[i, min(i + width, n) - 1, min(float(worst[i : i + width].max()), LARGEST)] for i in range(0, n, width)]
 
 
 def text(heat: dict[str, Any]) -> str:
@@ -59,17 +63,17 @@ def png(heat: dict[str, Any], path: Path) -> None:
     from matplotlib.colors import LogNorm
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    cells = [[max(v, 1e-3) for v in row] for row in heat["cells"]]
+    cells = [[min(max(v, 1e-3), BRIGHTEST) for v in row] for row in heat["cells"]]
     image = axes.imshow(
         cells,
         aspect="auto",
-        norm=LogNorm(vmin=0.1, vmax=max(100.0, max(map(max, cells)))),
+        norm=LogNorm(vmin=0.1, vmax=BRIGHTEST),
         extent=(0.0, float(heat["columns"]), float(heat["rows"]), 0.0),
         cmap="inferno",
     )
     axes.set_xlabel(heat["across"])
     axes.set_ylabel(heat["down"])
     axes.set_title(heat["title"])
-    figure.colorbar(image, label="error / what a correct kernel may be off")
+    figure.colorbar(image, label="error / what a correct kernel may be off", extend="max")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from fabench.parity.trial import ProbeName, Result, Trial
 MOST_NAMES = 4
 CHANCE_VOTES = 2
 """A name after the first needs this many failures of its own, or a probe that speaks for itself."""
+NO_RHO = 4.0
+"""In the place of the rho of a name that is no fault's."""
 WEAK = 0.25
 """What a vote counts that says only how an output looks."""
 WEAK_WORDS = ("wrong in ", "times the right value", "throughout", "the constant", "NaN in ")
@@ -31,37 +34,51 @@ class Name:
 
 
 def names(results: Sequence[Result]) -> list[Name]:
-    """What is wrong, by how many failing cases each name explains: the best first, then what it leaves unexplained."""
+    """What is wrong, by how many failing cases each name explains: the best first, then what it leaves unexplained.
+
+    A failure votes for every fault that fits it, for several are the same in a small case; between equals the one that
+    fits best most often wins.
+    """
     found: dict[str, Name] = {}
     best_rank: dict[str, float] = {}
-    trials: dict[str, set[Trial]] = {}
+    firsts: Counter[str] = Counter()
     for result in results:
-        diagnosis = result.diagnosis or {}
-        fault, sentence = diagnosis.get("fault"), diagnosis.get("named")
-        if not result.bad or not fault or not sentence:
+        if not result.bad:
             continue
-        name = found.setdefault(fault, Name(sentence, fault, 0, [], result))
-        name.votes += 1
-        trials.setdefault(fault, set()).add(result.trial)
-        if result.probe not in name.probes:
-            name.probes.append(result.probe)
-        rank = diagnosis.get("rho", 4.0) + _plainness(result)
-        if rank < best_rank.get(fault, 1e9):
-            best_rank[fault], name.sentence, name.example = rank, sentence, result
+        for place, (fault, sentence, rho) in enumerate(_faults(result)):
+            name = found.setdefault(fault, Name(sentence, fault, 0, [], result))
+            name.votes += 1
+            name.trials.add(result.trial)
+            firsts[fault] += place == 0
+            if result.probe not in name.probes:
+                name.probes.append(result.probe)
+            rank = rho + _plainness(result)
+            if rank < best_rank.get(fault, 1e9):
+                best_rank[fault], name.sentence, name.example = rank, sentence, result
     chosen: list[Name] = []
     explained: set[Trial] = set()
     while len(chosen) < MOST_NAMES:
-        left = {f: trials[f] - explained for f in found}
-        worth = {f: (len(t) * (WEAK if _is_weak(found[f]) else 1.0), found[f].votes) for f, t in left.items() if t}
+        left = {f: name.trials - explained for f, name in found.items()}
+        worth = {
+            f: (len(t) * (WEAK if _is_weak(found[f]) else 1.0), firsts[f], found[f].votes) for f, t in left.items() if t
+        }
         if not worth:
             break
         best = max(worth, key=lambda f: worth[f])
         if chosen and found[best].votes < CHANCE_VOTES:
             break
         chosen.append(found.pop(best))
-        chosen[-1].trials = trials[best]
-        explained |= trials[best]
+        explained |= chosen[-1].trials
     return chosen
+
+
+def _faults(result: Result) -> list[tuple[str, str, float]]:
+    """The names that fit a failure, the best first: fault, sentence, rho."""
+    diagnosis = result.diagnosis or {}
+    if diagnosis.get("faults"):
+        return [(fault, sentence, rho) for fault, sentence, rho in diagnosis["faults"]]
+    fault, sentence = diagnosis.get("fault"), diagnosis.get("named")
+    return [(fault, sentence, diagnosis.get("rho", NO_RHO))] if fault and sentence else []
 
 
 def _plainness(result: Result) -> float:

@@ -11,6 +11,8 @@ SLICED_ROWS = 128
 """`sliced`: rows that follow the tensor in its storage, as in K_full[:, :, :-128]."""
 FAR_OFFSET = 1 << 31
 """`far_rows`: the last row lies this many elements from the first: 32-bit offsets overflow."""
+FIRST_ROW = 8
+"""A `sliced` dO begins this many rows into its storage."""
 ODD_STRIDE = 12345
 
 
@@ -20,6 +22,8 @@ def arrange(tensors: Tensors, order: Order, gradient_order: GradientOrder = "pla
     if order == "expanded_kv":
         first = {name: x[:, :1].expand_as(x) for name, x in (("k", tensors.k), ("v", tensors.v))}
         arranged = Tensors(tensors.q, first["k"], first["v"], tensors.dO)
+    elif order == "mixed":  # three tensors, no two with the same strides
+        arranged = Tensors(tensors.q, _one(tensors.k, "sliced"), _transposed(tensors.v), tensors.dO)
     else:
         arranged = Tensors(**{name: _one(x, order) if name != "dO" else x for name, x in tensors.items()})
     if arranged.dO is not None:
@@ -48,10 +52,19 @@ def _one(x: torch.Tensor, order: Order) -> torch.Tensor:
 
 def _gradient(dO: torch.Tensor, order: GradientOrder) -> torch.Tensor:
     if order == "transposed":
-        return dO.transpose(1, 2).contiguous().transpose(1, 2)
+        return _transposed(dO)
     if order == "expanded" and dO.numel():
         return dO[:, :1, :1, :1].expand_as(dO)  # what O.sum().backward() hands over
+    if order == "sliced":  # what a loss on some of the rows hands over
+        batch, heads, N, d = dO.shape
+        whole = torch.full((batch, heads, FIRST_ROW + N, d), torch.nan, dtype=dO.dtype, device=dO.device)
+        return _filled(whole[:, :, FIRST_ROW:], dO)
     return dO
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    """The same values with the heads next to the channels in memory: [batch, N, heads, d]."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _filled(view: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,12 @@ from fabench import probe as probing
 from fabench.errors import BackendError, UsageError
 from fabench.parity import battery, heatmap
 from fabench.parity.battery import Request
+from fabench.parity.memory_words import of_memory
 from fabench.parity.scout import scout
 from fabench.parity.session import Left, Session, Target, fails
 from fabench.parity.shrink import shrink
 from fabench.parity.trial import Result
-from fabench.parity.verdict import Finding, Verdict, findings
+from fabench.parity.verdict import Finding, Verdict, findings, merged
 from fabench.probe import Probe
 from fabench.registry import FileSpec
 
@@ -123,10 +124,12 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
         )
         verdict.findings = findings(results)
         _warn(verdict, kernel)
-        for finding in verdict.findings[:MOST_SHRUNK]:
-            if options.shrink and options.inputs is None:
+        if options.shrink and options.inputs is None:
+            for finding in verdict.findings[:MOST_SHRUNK]:
                 _shrink(session, finding, watcher)
-            if options.repro is not None:
+            verdict.findings = merged(verdict.findings)
+        if options.repro is not None:
+            for finding in verdict.findings[:MOST_SHRUNK]:
                 _write_repro(session, finding, options, kernel)
         return verdict
     finally:
@@ -168,6 +171,8 @@ def _shrink(session: Session, finding: Finding, watcher: Watcher) -> None:
         return
     watcher.note(f"shrinking: {finding.name.sentence}")
     finding.smallest = shrink(example.trial, example.probe, fails(session, example.probe), seconds=SHRINK_S)
+    if words := of_memory(finding.smallest, example):
+        finding.name.sentence = words
 
 
 def _write_repro(session: Session, finding: Finding, options: Options, kernel: Kernel) -> None:

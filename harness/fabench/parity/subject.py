@@ -50,10 +50,17 @@ class Subject:
         return reasons[0] if reasons else None
 
     def call(
-        self, case: Case, tensors: Tensors, *, lse: bool = False, backward: bool = False
+        self,
+        case: Case,
+        tensors: Tensors,
+        *,
+        lse: bool = False,
+        backward: bool = False,
+        between: Callable[[], object] | None = None,
     ) -> dict[str, torch.Tensor]:
         """O, with `lse` LSE, and with `backward` dQ, dK and dV of one call on `tensors` as they are, no copies made.
 
+        `between` is what happens after the forward pass and before the backward pass.
         Raises Failure('wrong_result') for an answer of the wrong form, Failure('unsupported') for a refusal.
         """
         key = (_shape_of(case), lse)
@@ -61,7 +68,7 @@ class Subject:
         self.watch(True)
         try:
             prepared = self._prepare(key, case)
-            outputs = self._run(prepared, case, tensors, lse, backward)
+            outputs = self._run(prepared, case, tensors, lse, backward, between)
         except Exception as error:
             if self.facts.bare and key not in self._answered and type(error).__name__ in COMPILE_ERRORS:
                 raise Failure("unsupported", f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
@@ -94,7 +101,13 @@ class Subject:
         return self._prepared[key]
 
     def _run(
-        self, prepared: Prepared, case: Case, tensors: Tensors, lse: bool, backward: bool
+        self,
+        prepared: Prepared,
+        case: Case,
+        tensors: Tensors,
+        lse: bool,
+        backward: bool,
+        between: Callable[[], object] | None,
     ) -> dict[str, torch.Tensor]:
         if not backward:
             with torch.no_grad():
@@ -108,8 +121,13 @@ class Subject:
         outputs = self._named(output, case, tensors, lse)
         O = outputs["O"]
         if O.grad_fn is None:
-            self.no_backward = self.no_backward_here = "the output carries no grad_fn"
+            self.no_backward_here = "the output carries no grad_fn"
+            if not lse:  # with LSE it may be the answer of another path
+                self.no_backward = self.no_backward_here
             return {name: x.detach() for name, x in outputs.items()}
+        if between is not None:
+            between()
+            self.watch(True)
         try:
             gradients = torch.autograd.grad(O, leaves, tensors.dO, allow_unused=True)
         except REFUSALS as error:

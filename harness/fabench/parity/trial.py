@@ -29,9 +29,9 @@ ProbeName = Literal[
     "capture",
 ]
 """Every probe, in the order of reports: the numeric rule, the exact probes, then hygiene."""
-Order = Literal["plain", "sliced", "offset1", "offset8", "expanded_kv", "odd_strides", "far_rows"]
+Order = Literal["plain", "sliced", "offset1", "offset8", "expanded_kv", "odd_strides", "mixed", "far_rows"]
 """How the inputs lie in memory beyond `Case.layout`; see `orders.py`."""
-GradientOrder = Literal["plain", "transposed", "expanded"]
+GradientOrder = Literal["plain", "transposed", "expanded", "sliced"]
 Ending = Literal["passed", "failed", "unsupported", "skipped", "crashed", "timeout", "oom"]
 
 PROBES: tuple[ProbeName, ...] = get_args(ProbeName)
@@ -98,6 +98,8 @@ class Witness:
     """Largest allowed error of the row's norm (`row`) or of this element."""
     row: bool = False
     """The limit is on the norm of the whole row's error, as in the rho rule."""
+    with_lse: bool = False
+    """It shows where LSE is asked for beside it."""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -173,11 +174,35 @@ def findings(results: Sequence[Result]) -> list[Finding]:
     return found
 
 
+def merged(found: Sequence[Finding]) -> list[Finding]:
+    """Findings that shrank to the same case are one bug, seen twice: the first keeps its name."""
+    kept: list[Finding] = []
+    for finding in found:
+        same = next(
+            (f for f in kept if f.smallest is not None and finding.smallest is not None and _same(f, finding)), None
+        )
+        if same is None:
+            kept.append(finding)
+            continue
+        same.name.votes += finding.name.votes
+        same.name.trials |= finding.name.trials
+        same.name.probes += [p for p in finding.name.probes if p not in same.name.probes]
+    return kept
+
+
+def _same(a: Finding, b: Finding) -> bool:
+    """Whether two smallest trials are one but for the probe."""
+    assert a.smallest is not None
+    assert b.smallest is not None
+    return dataclasses.replace(a.smallest, probes=()) == dataclasses.replace(b.smallest, probes=())
+
+
 def _is_nameless(result: Result, found: Sequence[Finding]) -> bool:
     """True if it was looked at and no name fits; what was not looked at is nameless only if nothing has a name."""
     if result.diagnosis is None:
         return not found
-    return not any(f.name.fault == result.diagnosis.get("fault") for f in found)
+    faults = {result.diagnosis.get("fault"), *(fault for fault, *_ in result.diagnosis.get("faults", ()))}
+    return not any(f.name.fault in faults for f in found)
 
 
 def _plain(sentence: str, results: Sequence[Result]) -> Name:

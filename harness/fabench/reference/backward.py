@@ -16,14 +16,15 @@ from fabench.reference.scores import Tile
 class RowGradient:
     """What the backward adds up for a block of query rows [heads, rows, d].
 
-    dQ by model (before the scale), Σ W² K² by channel (A(dQ)² over s²), the same with S² in the sum, and Σ P K: an
-    error of delta is common to all keys of a row, so it reaches dQ through this sum whole, where independent errors add
-    in quadrature.
+    dQ by model (before the scale), Σ W² K² by channel (A(dQ)² over s²), the same with S² in the sum, the same before
+    the softcap's slope, and Σ P K: an error of delta is common to all keys of a row, so it reaches dQ through this sum
+    whole, where independent errors add in quadrature.
     """
 
     dQ: dict[Model, torch.Tensor]
     squares: torch.Tensor
     weighted: torch.Tensor
+    flat: torch.Tensor
     mean_key: torch.Tensor
 
 
@@ -31,7 +32,8 @@ class RowGradient:
 class KeyGradient:
     """What it adds up for a set of keys.
 
-    DK (before the scale) and dV by model, their squares by channel, those with S² in the sum, and the longest query.
+    DK (before the scale) and dV by model, their squares by channel, those with S² in the sum, dK's before the softcap's
+    slope, and the longest query.
     """
 
     dK: dict[Model, torch.Tensor]
@@ -40,6 +42,7 @@ class KeyGradient:
     squares_dV: torch.Tensor
     weighted_dK: torch.Tensor
     weighted_dV: torch.Tensor
+    flat_dK: torch.Tensor
     reach: torch.Tensor
 
     @classmethod
@@ -57,6 +60,7 @@ class KeyGradient:
             zeros(),
             zeros(),
             zeros(),
+            zeros(),
         )
 
     def add(self, heads: slice, keys: slice, other: KeyGradient) -> None:
@@ -64,7 +68,7 @@ class KeyGradient:
         for model, sums in self.dK.items():
             sums[heads, keys] += other.dK[model]
             self.dV[model][heads, keys] += other.dV[model]
-        for name in ("squares_dK", "squares_dV", "weighted_dK", "weighted_dV"):
+        for name in ("squares_dK", "squares_dV", "weighted_dK", "weighted_dV", "flat_dK"):
             getattr(self, name)[heads, keys] += getattr(other, name)
         self.reach[heads, keys] = torch.maximum(self.reach[heads, keys], other.reach)
 
@@ -99,18 +103,23 @@ class Backward:
                 dV[model] = P_model.transpose(-1, -2) @ dO
             if family[0] is EXACT:
                 W = P * (dP.abs_().add_(self.delta[EXACT].abs()).add_(self.delta_rounding))
+                flat = None if scores.slope is None else W.square()
                 W = (W if scores.slope is None else W * scores.slope).square_()
                 mean_key = (P if scores.slope is None else P * scores.slope) @ k
                 P2 = P.square_()
                 S2 = finite(scores.S).square()
         k2, q2, dO2 = k.square(), tile.q.square(), self.dO.square()
         squares_dQ, squares_dK, squares_dV = W @ k2, W.transpose(-1, -2) @ q2, P2.transpose(-1, -2) @ dO2
+        k_norms, q_norms = k2.sum(-1, keepdim=True), q2.sum(-1, keepdim=True)
+        flat_dQ, flat_dK = q2.new_zeros(q2.shape[:2]), k2.new_zeros(k2.shape[:2])
+        if flat is not None:
+            flat_dQ, flat_dK = (flat @ k_norms)[..., 0], (flat.transpose(-1, -2) @ q_norms)[..., 0]
         W, P2 = W.mul_(S2), P2.mul_(S2)
-        weighted_dQ = (W @ k2.sum(-1, keepdim=True))[..., 0]
-        weighted_dK = (W.transpose(-1, -2) @ q2.sum(-1, keepdim=True))[..., 0]
+        weighted_dQ = (W @ k_norms)[..., 0]
+        weighted_dK = (W.transpose(-1, -2) @ q_norms)[..., 0]
         weighted_dV = (P2.transpose(-1, -2) @ dO2.sum(-1, keepdim=True))[..., 0]
         norms = tile.q.norm(dim=-1)[..., None]
         longest = norms if tile.shown is None else torch.where(tile.shown, norms, 0.0)
         reach = longest.amax(1).expand(k.shape[:2])
-        by_row = RowGradient(dQ, squares_dQ, weighted_dQ, mean_key)
-        return by_row, KeyGradient(dK, dV, squares_dK, squares_dV, weighted_dK, weighted_dV, reach)
+        by_row = RowGradient(dQ, squares_dQ, weighted_dQ, flat_dQ, mean_key)
+        return by_row, KeyGradient(dK, dV, squares_dK, squares_dV, weighted_dK, weighted_dV, flat_dK, reach)

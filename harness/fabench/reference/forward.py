@@ -30,7 +30,8 @@ class Forward:
     After construction: `lse[family]`, `O[model]` (rounded as the model's output), and of the exact pass
     `squares` = Σ P² V² by channel, `Bv` = (Σ P|V - O|²)^½, `reach` = max |q||k| over attended keys, and
     `score_error[family]`, a bound on the error of the family's scores. `weighted` is (Σ P²S²|V|²)^½: what errors
-    relative to the scores, as of class B, do to O.
+    relative to the scores, as of class B, do to O. `late[model]` is what O is off by where P is rounded after the
+    division by l and not before: with equal weights all of them are then rounded the same way.
     """
 
     def __init__(self, problem: Problem, heads: slice, rows: Positions, q: torch.Tensor, groups: list[Family]) -> None:
@@ -75,6 +76,7 @@ class Forward:
         """Second pass: P, O, and the sums the tolerance is made of."""
         shape, dv = self.q.shape[:2], self.problem.v.shape[-1]
         sums = {model: self.q.new_zeros((*shape, dv)) for family in self.groups for model in family}
+        late = {m: torch.zeros_like(x) for m, x in sums.items() if m is not EXACT and not m.normalised}
         squares, spread, weighted = self.q.new_zeros((*shape, dv)), self.q.new_zeros(shape), self.q.new_zeros(shape)
         divisors = {family: torch.where(s.l > 0, s.l, 1.0)[..., None] for family, s in self.states.items()}
         for tile, _, v in self.tiles():
@@ -86,6 +88,8 @@ class Forward:
                 for model in family:
                     P = model.P(E / divisors[family] if model.normalised else E)
                     sums[model] += P @ model.operand(v)
+                    if model in late:
+                        late[model] += model.P(E / divisors[family]) @ model.operand(v)
                 if family[0] is EXACT:
                     spread += (E @ norms)[..., 0]
                     squares += E.square_() @ v_squared
@@ -95,6 +99,7 @@ class Forward:
             for family in self.groups
             for model in family
         }
+        self.late = {model: (model.out(x) - self.O[EXACT]).norm(dim=-1) for model, x in late.items()}
         l = divisors[self.groups[0]]
         self.squares = squares / l.square()
         self.weighted = weighted.sqrt() / l[..., 0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -27,6 +28,8 @@ FP32_UNIT = 2.0**-24
 FP32_SCORE_ERROR = 8 * FP32_UNIT
 """gS: error of one fp32 score, relative to |q||k|."""
 LSE_ROUNDING = 2.0**-20
+SLOPE_ERROR = 4 * FP32_UNIT
+"""Of the softcap's slope 1 - tanh² in fp32, which has no digits left where tanh is near 1."""
 
 Rows = Literal["full", "sampled"]
 
@@ -85,11 +88,12 @@ class _Oracle:
         self.lse, self.Bv, self.reach, self.weighted = (self._zeros(*rows) for _ in range(4))
         self.squares = self._zeros(*rows, case.dv)
         self.score_error = {m: self._zeros(*rows) for m in self.models}
+        self.late = {m: self._zeros(*rows) for m in self.models if not m.normalised}
         gradients = None
         if case.has_backward:
             self.dQ = {m: self._zeros(*rows, case.d) for m in self.all_models}
             self.squares_dQ = self._zeros(*rows, case.d)
-            self.weighted_dQ, self.delta_error = self._zeros(*rows), self._zeros(*rows)
+            self.weighted_dQ, self.flat_dQ, self.delta_error = (self._zeros(*rows) for _ in range(3))
             gradients = KeyGradient.zeros(self.all_models, self.key_shape, case.d, case.dv, self.device)
         for heads in self.problem.chunks():
             for block, out in self._row_blocks(heads):
@@ -128,6 +132,8 @@ class _Oracle:
         store(self.lse, forward.lse[self.groups[0]])
         for name in ("squares", "Bv", "reach", "weighted"):
             store(getattr(self, name), getattr(forward, name))
+        for m, error in forward.late.items():
+            store(self.late[m], error)
         for family in self.groups:
             for m in family:
                 if m is not EXACT:
@@ -145,7 +151,11 @@ class _Oracle:
             for m, dQ in by_row.dQ.items():
                 part = self.dQ[m][heads, :, out]
                 part += dQ.view(part.shape)
-            for into, sums in ((self.squares_dQ, by_row.squares), (self.weighted_dQ, by_row.weighted)):
+            for into, sums in (
+                (self.squares_dQ, by_row.squares),
+                (self.weighted_dQ, by_row.weighted),
+                (self.flat_dQ, by_row.flat),
+            ):
                 part = into[heads, :, out]
                 part += sums.view(part.shape)
             mean_key += by_row.mean_key
@@ -178,7 +188,9 @@ class _Oracle:
         norm_v = _norm(self.problem.v.flatten(1))[:, None, None]
         score = FP32_SCORE_ERROR * self.scale * self.reach
         noise = DTYPES[self.case.dtype].eta * norm_v + score * self.Bv
-        O = self._expected(self.O, self.squares, self.weighted, count, noise, (B, H), self.rows)
+        # P = exp(S - LSE) in the place of a division by l: the rounding of LSE is common to the row.
+        noise += FP32_UNIT * self.lse.abs().nan_to_num(posinf=0.0) * self.O[EXACT].norm(dim=-1)
+        O = self._expected(self.O, self.squares, self.weighted, count, noise, (B, H), self.rows, late=self.late)
         limit = LSE_ROUNDING * self.lse.abs().clamp(min=1.0) + score
         tolerance = {
             m.accuracy: torch.where(count == 0, 0.0, limit + self.score_error[m]).view(B, H, -1)
@@ -199,7 +211,8 @@ class _Oracle:
         row_score = FP32_SCORE_ERROR * s * self.reach
         key_score = FP32_SCORE_ERROR * s * g.reach * (keys if self.keys is None else keys.gather(1, self.keys))
         noise_dQ = eta * s * norm_k[:, None, None] + row_score * _length(squares_dQ)
-        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK)
+        noise_dQ += SLOPE_ERROR * s * self.flat_dQ.sqrt()
+        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK) + SLOPE_ERROR * s * g.flat_dK.sqrt()
         noise_dV = eta * norm_dO[:, None] + key_score * _length(g.squares_dV)
         by_row = self._attended(case.mask, self.rows, self.row_shape)
         by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
@@ -240,12 +253,14 @@ class _Oracle:
         heads: tuple[int, int],
         rows: torch.Tensor | None,
         delta_error: torch.Tensor | float = 0.0,
+        late: Mapping[Model, torch.Tensor] = MappingProxyType({}),
     ) -> Expected:
         """N_r = |T^m - T*| + u/2 |T*| + u/4 A + u/2 delta's error + fp32 sums + noise, a row; 0 for contract zeros.
 
         Class B adds u/2 (Σ P²S²|V|²)^½ (`weighted`): its scores are off by u|S|, and one emulated draw of that may be
-        small by chance. `squares` is A² by channel; `count` how many terms the row sums, 0 making it a contract zero;
-        `noise` the underflow and score errors.
+        small by chance. `late` is |T^m - T*| of an O whose P is rounded after the division. `squares` is A² by channel;
+        `count` how many terms the row sums, 0 making it a contract zero; `noise` the underflow and what fp32 scores,
+        LSE and slopes are off by.
         """
         exact = values[EXACT]
         length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
@@ -254,7 +269,8 @@ class _Oracle:
         errors: dict[Accuracy, float] = {}
         for m in self.models:
             difference = values[m] - exact
-            N = difference.norm(dim=-1) + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
+            emulated = torch.maximum(difference.norm(dim=-1), late[m]) if m in late else difference.norm(dim=-1)
+            N = emulated + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
             assert m.accuracy is not None
             if m.accuracy == "B":
                 N = N + m.unit / 2 * weighted

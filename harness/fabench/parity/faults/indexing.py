@@ -18,6 +18,12 @@ def faults(case: Case) -> Iterator[Fault]:
     if kv > 1:
         if group > 1:
             yield fault("heads", "a kernel that reads kv head = h % kv_heads", heads=lambda s: _range(s) % kv)
+            if group != kv:
+                words = "a kernel that reads kv head = h // kv_heads instead of h // (heads / kv_heads)"
+                yield fault("heads", words, heads=lambda s: (_range(s) // kv).clamp(max=kv - 1))
+            if group & (group - 1):
+                words = f"a kernel that takes the {group} heads of a group for {1 << (group.bit_length() - 1)}"
+                yield fault("heads", words, heads=lambda s: (_range(s) >> (group.bit_length() - 1)).clamp(max=kv - 1))
         yield fault("heads", "a kernel that reads kv head 0 for all heads", heads=lambda s: _range(s) * 0)
         yield fault(
             "heads", "a kernel that reads the last kv head for all heads", heads=lambda s: _range(s) * 0 + kv - 1

@@ -48,6 +48,8 @@ def faults(case: Case) -> Iterator[Fault]:
 def _other_masks(case: Case) -> Iterator[tuple[str, Callable[[Mask], Mask]]]:
     """Masks that are again a Mask: shifted, of the other alignment, or of another window."""
     mask = case.mask
+    if mask.window is not None:
+        yield from _misread_windows(mask)
     if not mask.is_full:
         yield "attention that ignores its mask", lambda m: Mask(m.Nq, m.Nk)
     if not mask.causal:
@@ -83,6 +85,26 @@ def _other_masks(case: Case) -> Iterator[tuple[str, Callable[[Mask], Mask]]]:
                 yield f"a window that is {name}", functools.partial(dataclasses.replace, window=(low, high))
 
 
+def _misread_windows(mask: Mask) -> Iterator[tuple[str, Callable[[Mask], Mask]]]:
+    """A side of -1 (unlimited) or 0 (no key) taken for the other, and a window that does not follow the alignment."""
+    assert mask.window is not None
+    sides = mask.window if not mask.causal else (mask.window[0], 0)
+    if -1 in sides:
+        words = "a window whose unlimited side (-1) is taken for 0"
+        yield words, functools.partial(dataclasses.replace, window=tuple(max(side, 0) for side in sides))
+    if 0 in mask.window and not (mask.causal and mask.window[0]):
+        words = "a window whose side of 0 keys is taken for unlimited"
+        yield words, functools.partial(dataclasses.replace, window=tuple(side or -1 for side in mask.window))
+    if mask.offset:
+        yield "a window centred on the query's own index instead of the aligned diagonal", _centred
+
+
+def _centred(m: Mask) -> Mask:
+    """The window moved back by the alignment's offset; the causal limit stays."""
+    assert m.window is not None
+    return _Shifted(m.Nq, m.Nk, m.causal, m.alignment, m.window, 0 if m.causal else -m.offset, m.offset)
+
+
 def _shifted_right(by: int) -> Callable[[Mask], Mask]:
     """The causal limit moved, as a window whose right side is `by` (a negative one needs the shifted pair set)."""
 
@@ -94,15 +116,22 @@ def _shifted_right(by: int) -> Callable[[Mask], Mask]:
 
 @dataclasses.dataclass(frozen=True)
 class _Shifted(Mask):
-    """A mask whose diagonal lies `by` keys further right for the right limit only."""
+    """A mask whose right limit lies `by` keys further right, and whose left one `left_by` further left."""
 
     by: int = 0
+    left_by: int = 0
 
     @property
     def right(self) -> int | None:
-        """The causal limit, moved."""
+        """The causal or the window's limit, moved."""
         limit = super().right
         return None if limit is None else limit + self.by
+
+    @property
+    def left(self) -> int | None:
+        """The window's other limit, moved."""
+        limit = super().left
+        return None if limit is None else limit + self.left_by
 
 
 def _of_mask(change: Callable[[Mask], Mask]) -> Shown:

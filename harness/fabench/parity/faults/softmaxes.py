@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -34,6 +35,8 @@ def faults(case: Case) -> Iterator[Fault]:
             )
             yield fault("softmax", words + "rescales neither O nor l", softmax=_tiled(tile, False, False))
             yield fault("softmax", words + "normalises each tile by itself", softmax=_each_tile(tile))
+    yield fault("softmax", "attention that counts the last key twice", softmax=_last_key_twice)
+    yield fault("softmax", "a softmax with one more key of score 0 and V = 0 (1 + the sum)", softmax=_padded(1))
     yield fault("softmax", "a sum of V that is not divided by l", softmax=_undivided)
     yield fault("softmax", "an online softmax whose maximum starts at 0 instead of -inf", softmax=_clamped(0.0))
     for sentinel in (-1e4, -5e4):
@@ -77,6 +80,12 @@ def _tiled(tile: int, rescale_l: bool, rescale_O: bool) -> Softmax:
         return _weights(in_O, in_l.sum(-1), last)
 
     return softmax
+
+
+def _last_key_twice(self: Attention, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    S = S.clone()
+    S[..., -1] += math.log(2)
+    return Attention.softmax(self, S)
 
 
 def _each_tile(tile: int) -> Softmax:

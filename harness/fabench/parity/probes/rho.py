@@ -10,7 +10,8 @@ from fabench.parity.bench import Bench, Failed, Passed, Verdict
 def run(bench: Bench) -> Verdict:
     """The kernel runs first, on copies; then the reference; then the rule."""
     outputs = bench.call(bench.tensors, backward=bench.backward)
-    with_lse = bench.call(bench.tensors, lse=True) if bench.lse else {}
+    note = bench.subject.no_backward_here if bench.backward and "dQ" not in outputs else None
+    with_lse = bench.call(bench.tensors, lse=True, backward=bench.backward) if bench.lse else {}
     judged = {**outputs, **({"LSE": with_lse["LSE"]} if with_lse else {})}
     close = {f"allclose {name}": float(allclose(bench, name, x)) for name, x in outputs.items()}
     try:
@@ -18,11 +19,18 @@ def run(bench: Bench) -> Verdict:
     except Failed as failed:
         failed.numbers = close
         raise
-    if with_lse and not torch.equal(with_lse["O"], outputs["O"]):
-        bench.judge(bench.expected, {"O": with_lse["O"]}, bench.tensors, "when asked for LSE: ")
+    others = {n: x for n, x in with_lse.items() if n in outputs and not torch.equal(x, outputs[n])}
+    if others:
+        try:
+            bench.judge(bench.expected, others, bench.tensors, "when asked for LSE: ")
+        except Failed as failed:
+            if failed.witness is not None:
+                failed.witness.with_lse = True
+            raise
     if bench.expected.sampled:
         _every_element(bench, outputs)
-    note = bench.subject.no_backward_here if bench.backward and "dQ" not in outputs else None
+    if note is None and with_lse and "dQ" in outputs and "dQ" not in with_lse:
+        note = f"when asked for LSE, {bench.subject.no_backward_here}"
     return Passed(
         parity=judgement.parity.model_dump(mode="json", by_alias=True),
         warn=judgement.warn,

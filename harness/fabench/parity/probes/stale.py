@@ -1,18 +1,26 @@
-"""STALE: the same buffers with new values, then new buffers of the same shapes: nothing may be remembered."""
+"""STALE: the same buffers with new values, then new buffers of the same shapes: nothing may be remembered.
+
+An answer is the caller's: later calls must not change it, and its backward pass may come after theirs.
+"""
 
 from __future__ import annotations
 
 from fabench.inputs import rotate
-from fabench.parity.bench import Bench, NotApplicable, Passed, Verdict
-from fabench.parity.probes.repeats import everything
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, first_index
+from fabench.parity.probes.repeats import everything, same_bits
+
+OVERWRITTEN = "it answers every call in the same memory: a later call overwrites an earlier answer"
+LAST_FORWARD = "its backward pass uses what the last forward pass left behind, not its own"
 
 
 def run(bench: Bench) -> Verdict:
-    """Three calls; the answers to the second and third follow from the first one's reference."""
+    """Three calls, whose answers follow from the first one's reference; then one around another."""
     if bench.already_wrong:
         return NotApplicable("the plain call is already wrong")
     t = rotate(bench.tensors, 0)
-    bench.judge(bench.expected, everything(bench, t), bench.tensors, "the first call: ")
+    first = everything(bench, t)
+    bench.judge(bench.expected, first, bench.tensors, "the first call: ")
+    kept = {name: x.clone() for name, x in first.items()}
     changed = rotate(bench.tensors, 3)
     for (_, x), (_, new) in zip(t.items(), changed.items(), strict=True):
         if 0 not in x.stride():
@@ -23,4 +31,28 @@ def run(bench: Bench) -> Verdict:
     bench.judge(expected, everything(bench, t), t, "new values in the same memory: ")
     other = rotate(bench.tensors, 1)
     bench.judge(bench.expected.rotated(1), everything(bench, other), other, "other memory of the same shapes: ")
+    for name, x in first.items():
+        if not same_bits(x, kept[name]):
+            at = first_index((x != kept[name]) | (x.isnan() != kept[name].isnan()))
+            change = f"{float(kept[name][at]):.6g} became {float(x[at]):.6g}"
+            message = f"'{name}' of the first call is changed by later calls, at {list(at)}: {change}"
+            raise Failed(message, named=OVERWRITTEN)
+    if bench.backward:
+        _around_another(bench)
     return Passed()
+
+
+def _around_another(bench: Bench) -> None:
+    """Forward, a whole other call, backward: as with several layers, or accumulated gradients."""
+    other = rotate(bench.tensors, 1)
+    outputs = bench.subject.call(
+        bench.case,
+        rotate(bench.tensors, 0),
+        backward=True,
+        between=lambda: bench.subject.call(bench.case, other, backward=True),
+    )
+    try:
+        bench.judge(bench.expected, outputs, bench.tensors, "with another call between forward and backward: ")
+    except Failed as failed:
+        failed.named = LAST_FORWARD if failed.witness and failed.witness.tensor != "O" else OVERWRITTEN
+        raise

@@ -75,8 +75,13 @@ def arrange(trial: Trial) -> str:
     elif trial.order == "odd_strides":
         lines.append("odd = [[12345 if n == 1 else s for n, s in zip(x.shape, x.stride())] for x in (q, k, v)]")
         lines.append("q, k, v = (x.as_strided(x.shape, strides) for x, strides in zip((q, k, v), odd))")
+    elif trial.order == "mixed":
+        lines.append("k = torch.nn.functional.pad(k, (0, 0, 0, 128))[:, :, : k.shape[2]]")
+        lines.append("v = v.transpose(1, 2).contiguous().transpose(1, 2)")
     if trial.gradient_order == "transposed":
         lines.append("dO = dO.transpose(1, 2).contiguous().transpose(1, 2)")
     elif trial.gradient_order == "expanded":
         lines.append("dO = dO[:, :1, :1, :1].expand_as(dO)")
+    elif trial.gradient_order == "sliced":
+        lines.append("dO = torch.nn.functional.pad(dO, (0, 0, 8, 0))[:, :, 8:]")
     return "\n".join(lines)

@@ -89,13 +89,17 @@ def _witness_of_seed(bench: Bench, case: Case, seed: int) -> Witness | None:
     tensors = bench.laid_out(names["q"], names["k"], names["v"], dO)
     try:
         outputs = bench.call(tensors, backward=bench.backward)
-        if bench.lse:
-            outputs["LSE"] = bench.call(tensors, lse=True)["LSE"]
+        with_lse = bench.call(tensors, lse=True, backward=bench.backward) if bench.lse else {}
     except (Failure, RuntimeError):
         return None
     expected = compute(case, tensors, accuracy=(bench.accuracy, "B"))
-    judgement = judge(case, expected, outputs, bench.accuracy)
-    return None if judgement.passed else witness_of(case, judgement, expected, bench.accuracy)
+    for asked, found in ((False, {**with_lse, **outputs}), (True, with_lse)):
+        judgement = judge(case, expected, found, bench.accuracy)
+        witness = None if judgement.passed else witness_of(case, judgement, expected, bench.accuracy)
+        if witness is not None:
+            witness.with_lse = asked
+            return witness
+    return None
 
 
 def _render(
@@ -175,8 +179,14 @@ def _call(keywords: str, lse: bool, witness: Witness | None) -> str:
         return f"out, got = attention(q, k, v{keywords}, return_lse=True)"
     if witness is not None and witness.tensor in ("dQ", "dK", "dV"):
         place = ("dQ", "dK", "dV").index(witness.tensor)
-        lines = ["q, k, v = (x.detach().requires_grad_() for x in (q, k, v))", f"out = attention(q, k, v{keywords})"]
+        asked = f"out, _ = attention(q, k, v{keywords}, return_lse=True)" if witness.with_lse else ""
+        lines = [
+            "q, k, v = (x.detach().requires_grad_() for x in (q, k, v))",
+            asked or f"out = attention(q, k, v{keywords})",
+        ]
         return "\n".join([*lines, f"got = torch.autograd.grad(out, (q, k, v), dO)[{place}]"])
+    if witness is not None and witness.with_lse:
+        return f"got, _ = attention(q, k, v{keywords}, return_lse=True)"
     return f"got = out = attention(q, k, v{keywords})"
 
 

@@ -111,13 +111,32 @@ for name, x, old in zip("qkv", (q, k, v), before):
     assert torch.equal(x, old), f"the call changed its input {{name}}"''',
     "stale": '''\
 {call}
-first = out.detach().clone()
+answer, first = out, out.detach().clone()
 with torch.no_grad():
     v.neg_()  # O must change its sign with V
 {call}
 print("expected", (-first).flatten()[:4].tolist())
 print("got     ", out.flatten()[:4].tolist())
-assert torch.allclose(out.float(), -first.float(), rtol=2e-2, atol=1e-3), "the kernel remembers an earlier call"''',
+assert torch.allclose(out.float(), -first.float(), rtol=2e-2, atol=1e-3), "the kernel remembers an earlier call"
+print("expected", first.flatten()[:4].tolist(), "still in the first answer")
+print("got     ", answer.flatten()[:4].tolist())
+assert torch.equal(answer, first), "a later call overwrites an earlier answer"
+inputs = q, k, v
+
+
+def gradients(sign, around=None):
+    """The gradients of one call, with another call between its forward and its backward pass."""
+    q, k, v = (x.detach().clone().requires_grad_() for x in (inputs[0], inputs[1], sign * inputs[2]))
+    {call}
+    if around:
+        gradients(around)
+    return torch.autograd.grad(out, (q, k, v), dO) if out.requires_grad else ()
+
+
+for name, expected, got in zip(("dQ", "dK", "dV"), gradients(1), gradients(1, around=-1)):
+    print(name, "expected", expected.flatten()[:4].tolist(), "got", got.flatten()[:4].tolist())
+    close = torch.allclose(got.float(), expected.float(), rtol=2e-2, atol=2e-2 * float(expected.abs().max()))
+    assert close, f"another call between forward and backward changes {{name}}"''',
     "repeat": '''\
 exact = attention_fp64(*(x.detach().double() for x in (q, k, v)))[0]
 for run in range(20):
@@ -161,12 +180,33 @@ q, k, v = (in_margins(x) for x in (q, k, v))
 print("expected no NaN, got", int(out.isnan().sum()), "NaN elements")
 assert not out.isnan().any(), "the kernel reads outside its inputs, and it shows"''',
     "nan": '''\
-with torch.no_grad():
-    q[-1, -1, Nq // 2, 0] = math.nan
-{call}
-print("expected NaN in all of row", Nq // 2, "of the last head; got", out[-1, -1, Nq // 2].tolist()[:4])
-assert out[-1, -1, Nq // 2].isnan().all(), "a NaN in q does not reach its row of O"
-assert int(out.isnan().sum()) == dv, "a NaN in q reaches other rows"''',
+sees = torch.eye(Nk, dtype=torch.float64, device=device).expand(B, KV, Nk, Nk)
+sees = attention_fp64(torch.zeros_like(q).double(), torch.zeros_like(k).double(), sees)[0][-1, -1] > 0  # [Nq, Nk]
+i, j = sees.nonzero()[int(sees.sum()) // 2].tolist()
+several = sees.sum(1) > 1  # a query with one key has O = V whatever q and K are
+whole = torch.ones(dv, dtype=torch.bool, device=device)
+cases = {{
+    "q": ((-1, -1, i, 0), (torch.arange(Nq, device=device) == i) & several, whole),
+    "k": ((-1, -1, j, d - 1), sees[:, j] & several, whole),
+    "v": ((-1, -1, j, dv - 1), sees[:, j], torch.arange(dv, device=device) == dv - 1),
+}}
+clean = q, k, v
+wrong = []
+for n, (name, (at, rows, channels)) in enumerate(cases.items()):
+    q, k, v = (x.detach().clone() for x in clean)
+    (q, k, v)[n][at] = math.nan
+    {call}
+    nan = out.isnan()
+    lost = int((rows[:, None] & channels & ~nan[-1, -1]).sum())
+    heads = 1 if name == "q" else H // KV
+    spread = int(nan.sum()) - int(nan[-1, -heads:].sum())  # other batch entries and heads
+    if name == "q":
+        spread += int(nan[-1, -1, torch.arange(Nq, device=device) != i].sum())  # other rows
+    expected = int(rows.sum()) * int(channels.sum())
+    print(f"a NaN in {{name}} at {{at}}: expected in {{expected}} elements of the last head, got {{expected - lost}}; "
+          f"and {{spread}} that do not depend on it")
+    wrong += [name] * bool(lost or spread)
+assert not wrong, f"a NaN in {{', '.join(wrong)}} is lost or spreads"''',
     "refusal": """\
 k3, v3 = (torch.ones(B, 3, Nk, n, dtype=dtype, device=device) for n in (d, dv))
 q4 = torch.ones(B, 4, Nq, d, dtype=dtype, device=device)
