@@ -123,6 +123,7 @@ def with_files(arguments: list[str], folder: Path) -> list[str]:
     for word in arguments:
         path = folder / word.partition(":")[0]
         if path.suffix == ".py" and not path.exists():
+            path.parent.mkdir(exist_ok=True)
             path.write_text(KERNEL)
         if path.suffix == ".jsonl" and not list(folder.glob(word)):
             path = Path(str(path).replace("*", "one"))
