@@ -6,7 +6,6 @@ board and the end of the pipe.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from time import perf_counter  # by name: a backend may replace it in the module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from fabench.launches import Launches, poison_free_blocks
 from fabench.measure.method import method_for
 from fabench.measure.regime import choose
 from fabench.measure.sampling import Candidate, Limits, Measurement, measure
-from fabench.outcome import Failure, classify
+from fabench.outcome import Failure, classify, is_ctrl_c
 from fabench.protocol import CHECK, TIME, Board
 from fabench.settings import Settings
 
@@ -217,8 +216,3 @@ class CaseWork:
             self.engine.synchronize()
             outputs = launches.named(self.engine.clone(replay.output))
         return outputs, expected
-
-
-def is_ctrl_c(error: BaseException) -> bool:
-    """True if the user wants to stop. A worker hears no SIGINT: there a backend has raised it by itself."""
-    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,11 @@ def classify(error: BaseException, *, before_output: bool) -> Failure:
     if before_output and isinstance(error, REFUSALS):
         return Failure("unsupported", text)
     return Failure("error", text, own_frames(error))
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """True if the user wants to stop. A worker hears no SIGINT: there a backend has raised it by itself."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def is_out_of_memory(error: BaseException) -> bool:

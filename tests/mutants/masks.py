@@ -188,3 +188,33 @@ class LastKeyTwice(Kernel):
     def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
         self.Nk = k.shape[2]
         return super().forward(q, k, v, call)
+
+
+class FirstNqKeys(Kernel):
+    """The loop over keys ends at Nq."""
+
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        return super().hidden(i, j, call) | (j >= self.Nq)[None, :]
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        self.Nq = q.shape[2]
+        return super().forward(q, k, v, call)
+
+
+class LastKeyOfTiles(Kernel):
+    """j < end - 1 in every whole tile of 32."""
+
+    def hidden(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
+        return super().hidden(i, j, call) | (j % self.block_k == self.block_k - 1)[None, :]
+
+
+class EmptyRowsNan(Kernel):
+    """0 / 0 for queries that attend to no key."""
+
+    def store(self, O: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
+        super().store(O, rows, torch.where(self.empty, torch.nan, out))
+
+    def rows(self, *args: Any) -> Any:
+        m, l, acc = super().rows(*args)
+        self.empty = l == 0
+        return m, l, acc

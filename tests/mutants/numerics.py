@@ -94,3 +94,28 @@ class NotDivided(Kernel):
         m, l, acc = super().rows(*args)
         self.l = l
         return m, l, acc
+
+
+class MaskBeforeSoftcap(Kernel):
+    """The cap makes a finite number of -inf."""
+
+    def update(self, m: Any, l: Any, acc: Any, s: Any, V: Any, dtype: torch.dtype) -> Any:
+        return super().update(m, l, acc, s.clamp(min=-self.softcap) if self.softcap else s, V, dtype)
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        self.softcap = call.softcap
+        return super().forward(q, k, v, call)
+
+
+class ScaleInBf16(Kernel):
+    def make_call(self, *args: Any) -> Call:
+        call = super().make_call(*args)
+        return dataclasses.replace(call, scale=float(torch.tensor(call.scale).to(torch.bfloat16)))
+
+
+class ScaleOfPaddedD(Kernel):
+    """1/sqrt of the power of two that d is padded to."""
+
+    def make_call(self, q: torch.Tensor, k: torch.Tensor, causal: bool, scale: Any, *args: Any) -> Call:
+        padded = (1 << (q.shape[-1] - 1).bit_length()) ** -0.5
+        return super().make_call(q, k, causal, padded if scale is None else scale, *args)

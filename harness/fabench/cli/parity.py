@@ -90,7 +90,9 @@ def command(
         json_.write_text(json.dumps([v.to_json() for v in verdicts], indent=1, allow_nan=False) + "\n")
     codes = [v.exit_code for v in verdicts]
     if 2 in codes:
-        click.echo("Error: no case ran: the kernel refused every one, with the reasons above", err=True)
+        endings = {r.ending for v in verdicts for r in v.results if v.exit_code == 2}
+        why = "memory ran out in every one" if "oom" in endings else "the kernel refused every one"
+        click.echo(f"Error: no case ran: {why}, with the reasons above", err=True)
     sys.exit(1 if 1 in codes else max(codes, default=2))
 
 

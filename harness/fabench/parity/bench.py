@@ -188,9 +188,17 @@ def witness_of(case: Case, judgement: Judgement, expected: Reference, accuracy: 
     if e.rows is not None:
         row = [*row[:2], int((e.rows[row[0], row[1]] == row[2]).nonzero()[0])]
     tolerance = float(e.tolerance[accuracy][tuple(row)])
-    factor = 1.0 if name == "LSE" else limits(case, accuracy)[0]
     got, right = worst["got"], worst["expected"]
-    return Witness(name, index, got, right, tolerance * factor, row=name != "LSE")
+    if name == "LSE":
+        return Witness(name, index, got, right, tolerance)
+    top_rho, top_rms, top_el = limits(case, accuracy)
+    numbers = getattr(judgement.parity, name)
+    if numbers.max_rho is not None and numbers.max_rho <= top_rho and (numbers.max_el or 0.0) > top_el:
+        assert e.share is not None
+        return Witness(name, index, got, right, tolerance * top_el * float(e.share[(*row, index[3])]))
+    # Where all rows together are too far off, the worst one is further off than the rows may be together.
+    factor = top_rms if numbers.max_rho is not None and numbers.max_rho <= top_rho else top_rho
+    return Witness(name, index, got, right, tolerance * factor, row=True)
 
 
 def element(name: str, index: Sequence[int], got: torch.Tensor, expected: float, limit: float) -> Witness:

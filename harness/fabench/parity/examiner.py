@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fabench.inputs import Tensors
-from fabench.outcome import classify
+from fabench.outcome import classify, is_ctrl_c
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed
 from fabench.parity.probes import probe
 from fabench.parity.subject import Subject
@@ -75,8 +75,6 @@ class Examiner:
         try:
             with _deterministic_math():
                 verdict = probe(name)(bench)
-        except KeyboardInterrupt:
-            raise
         except Failed as failed:
             result = Result(name, trial, "failed", failed.message, failed.parity, failed.witness)
             result.numbers |= failed.numbers
@@ -87,6 +85,8 @@ class Examiner:
                 result.diagnosis = self._diagnosis(bench, failed, name)
             return result
         except BaseException as error:
+            if is_ctrl_c(error):
+                raise
             return self._accident(trial, name, error)
         if isinstance(verdict, NotApplicable):
             return Result(name, trial, "skipped", verdict.reason)

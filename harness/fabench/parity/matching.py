@@ -11,7 +11,7 @@ from fabench.case import Case
 from fabench.inputs import Tensors
 from fabench.names import Accuracy
 from fabench.parity.extent import bad_rows, place, row_rho
-from fabench.parity.faults import Problem, formulas, roundings
+from fabench.parity.faults import Fault, Problem, formulas, roundings
 from fabench.reference import Reference
 from fabench.reference.rounding import model
 
@@ -20,6 +20,9 @@ MOST_PAIRS = 1 << 20
 EXPLAINED = 0.98
 """Part of the wrong rows that a fault must explain."""
 MATCH_RHO, FAULTY_RHO = 4.0, 1.25
+PARTIAL_RHO = 16.0
+"""A fault that does not fit the rows that are right explains the wrong ones only if half of them are this far off:
+small errors in some rows are like many things."""
 CORRELATED = 0.6
 SIZES = (0.4, 2.5)
 """A rounding fault's error may be this much smaller or larger than the kernel's."""
@@ -37,6 +40,7 @@ class Match:
     """Of the wrong rows against the fault's: rms over rows, at most 4 counted a match."""
     whole: bool
     """The fault also explains the rows that are right."""
+    kind: str
     correlation: float | None = None
     """Of the errors, for a loss of precision."""
 
@@ -62,15 +66,16 @@ def matches(
     found = []
     for fault in formulas(case):
         computed = fault.outputs(problem, backward="O" not in wrong)
-        one = _explains(fault.sentence, got, wrong, computed, expected, accuracy, unit)
+        one = _explains(fault, got, wrong, computed, expected, accuracy, unit)
         if one is not None:
             found.append(one)
-    found.sort(key=lambda m: (not m.whole, m.rho))
+    of_empty = "O" in wrong and bool(expected["O"].empty[wrong["O"]].all())
+    found.sort(key=lambda m: (of_empty and m.kind != "empty", not m.whole, m.rho))
     return found or _precision(case, problem, got, wrong, expected)
 
 
 def _explains(
-    sentence: str,
+    fault: Fault,
     got: Mapping[str, torch.Tensor],
     wrong: Mapping[str, torch.Tensor],
     computed: Mapping[str, torch.Tensor],
@@ -78,8 +83,12 @@ def _explains(
     accuracy: Accuracy,
     unit: float,
 ) -> Match | None:
-    """A match if the fault explains the wrong rows of every wrong tensor."""
-    squares, count, whole = 0.0, 0, True
+    """A match if the fault explains the wrong rows of every wrong tensor, and does not make a right O wrong."""
+    squares, count, whole, off = 0.0, 0, True, []
+    if "O" in got and "O" not in wrong and "O" in computed:
+        rho = row_rho(computed["O"].to(got["O"].device), expected["O"].value, expected["O"].tolerance[accuracy])
+        if float((rho <= MATCH_RHO).double().mean()) < EXPLAINED:
+            return None
     for name, rows in wrong.items():
         if name not in computed:
             return None
@@ -99,16 +108,19 @@ def _explains(
         if float(explained.double().mean()) < EXPLAINED:
             return None
         whole &= bool((rho <= MATCH_RHO).double().mean() >= EXPLAINED)
+        off.append(row_rho(got[name], right, expected[name].tolerance[accuracy])[rows])
         squares += float(rho[rows][explained].square().sum())
         count += int(explained.sum())
-    what = _names(list(wrong))
+    if not whole and float(torch.cat(off).median()) < PARTIAL_RHO:
+        return None
+    what, sentence = _names(list(wrong)), fault.sentence
     if whole:
         words = f"{what} {'match' if len(wrong) > 1 else 'matches'} {sentence}"
     else:
         name = next(iter(wrong))
         where = place(wrong[name], "row" if name in ("O", "dQ") else "key")
         words = f"{what} in {where} {'match' if len(wrong) > 1 else 'matches'} {sentence}"
-    return Match(sentence, words, (squares / max(1, count)) ** 0.5, whole)
+    return Match(sentence, words, (squares / max(1, count)) ** 0.5, whole, fault.kind)
 
 
 def _precision(
@@ -136,7 +148,7 @@ def _precision(
         correlation = float((theirs * error).sum()) / (size * own)
         if correlation >= CORRELATED:
             words = f"the error of {name} is that of {fault.sentence} (correlation {correlation:.2f})"
-            found.append(Match(fault.sentence, words, own / size, True, correlation))
+            found.append(Match(fault.sentence, words, own / size, True, fault.kind, correlation))
     return sorted(found, key=lambda m: -(m.correlation or 0.0))
 
 

@@ -25,11 +25,15 @@ def scout(facts: Facts, request: Request, ask: Ask) -> tuple[Facts, list[Result]
         return facts, []
     refusals: list[Result] = []
 
+    dead = False
+
     def takes(**fields: Any) -> bool:
+        nonlocal dead
         case = Case(**{**BASE, "d": 64, **fields})
         if facts.case_reasons(case):
             return False
         results = ask(Trial(case, ("type",)))
+        dead |= any(r.ending in ("crashed", "timeout") for r in results)
         refused = [r for r in results if r.ending == "unsupported"]
         refusals.extend(refused)
         return not refused
@@ -37,7 +41,7 @@ def scout(facts: Facts, request: Request, ask: Ask) -> tuple[Facts, list[Result]
     dims = [member["d"] for members in DIMS for member in members if "dv" not in member]
     dtypes = [t for t in facts.dtypes if not request.dtypes or t in request.dtypes]
     base = next(((t, d) for d in dims for t in dtypes if takes(dtype=t, d=d)), None)
-    if base is None:
+    if base is None or dead:  # the battery says so, without a worker for every question
         return facts, refusals
     dtype, d = base
     taken_dtypes = tuple(t for t in dtypes if t == dtype or takes(dtype=t, d=d))

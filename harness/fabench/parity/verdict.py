@@ -15,6 +15,8 @@ from fabench.parity.trial import PROBES, ProbeName, Result, Trial
 
 NOTHING_RAN, FAILED, PASSED = 2, 1, 0
 MOST_FINDINGS = 5
+WORTH_SAYING = 3
+"""Failures without a name, of a probe that a named fault fails too, that make a finding of their own."""
 RECORD_FIELDS = {"O": "O", "LSE": "lse", "dQ": "dQ", "dK": "dK", "dV": "dV"}
 
 
@@ -166,6 +168,11 @@ def findings(results: Sequence[Result]) -> list[Finding]:
             explained |= {r.trial for r in of_kind}
     for probe in PROBES:
         unexplained = [r for r in bad if r.probe == probe and r.trial not in explained and _is_nameless(r, found)]
+        covered = any(
+            probe in f.name.probes and "rho" in ((f.name.example and f.name.example.diagnosis) or {}) for f in found
+        )
+        if covered and len(unexplained) < WORTH_SAYING:
+            continue  # most likely what a named fault does where it is hard to recognise
         if unexplained and len(found) < MOST_FINDINGS:
             where = pattern([r for r in results if r.ending == "passed" or r in unexplained])
             sentence = unexplained[0].message.split("; '")[0] + (f"; {where}" if where else "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabench.case import Case
-from fabench.parity.faults import gradients, indexing, masks, precision, scaling, softmaxes
+from fabench.parity.faults import empty_rows, gradients, indexing, masks, precision, scaling, softmaxes
 from fabench.parity.faults.dense import Attention, Fault, Problem
 
-KINDS = (scaling, masks, indexing, softmaxes, gradients)
+KINDS = (empty_rows, scaling, masks, indexing, softmaxes, gradients)
 
 
 def formulas(case: Case) -> Iterator[Fault]:

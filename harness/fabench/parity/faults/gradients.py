@@ -27,6 +27,20 @@ def faults(case: Case) -> Iterator[Fault]:
         yield fault("gradient", "dQ without the scale", dQ=lambda s, dS: dS @ s.keys)
         yield fault("gradient", "dK with the scale applied twice", dK=lambda s, dS: Attention.dK(s, dS) * s.scale())
         yield fault("gradient", "dQ with the scale applied twice", dQ=lambda s, dS: Attention.dQ(s, dS) * s.scale())
+    if case.scale is not None and case.scale != case.d**-0.5:
+        usual = case.d**-0.5
+        yield fault(
+            "gradient",
+            "a backward that multiplies dQ and dK by 1/sqrt(d) and not by the scale it was given",
+            dQ=lambda s, dS: dS @ s.keys * usual,
+            dK=lambda s, dS: dS.transpose(-1, -2) @ s.queries() * usual,
+        )
+    if case.Nq and case.Nk > case.Nq:
+        yield fault(
+            "gradient",
+            "dK and dV of only the first Nq of the Nk keys",
+            over_group=lambda s, x: _first_rows(Attention.over_group(s, x), case.Nq),
+        )
     yield fault("gradient", "dQ accumulated twice", dQ=lambda s, dS: 2 * Attention.dQ(s, dS))
     yield fault("gradient", "dK and dV accumulated twice", over_group=lambda s, x: 2 * Attention.over_group(s, x))
     if not case.mask.is_full:
@@ -46,6 +60,12 @@ def faults(case: Case) -> Iterator[Fault]:
     if case.softcap:
         yield fault("gradient", "a backward without the derivative of the softcap", slope=lambda s: 1.0)
     yield fault("gradient", "a backward that reads dO as if it were contiguous", gradient=_as_contiguous)
+
+
+def _first_rows(x: torch.Tensor, rows: int) -> torch.Tensor:
+    kept = x.clone()
+    kept[:, :, rows:] = 0.0
+    return kept
 
 
 def _under(change: Callable[[Mask], Mask]) -> Step:

@@ -24,8 +24,15 @@ def faults(case: Case) -> Iterator[Fault]:
     if case.Nk > 1:
         yield fault("mask", "attention that drops the last key", shown=_without(slice(last, None)))
         yield fault("mask", "attention that drops the first key", shown=_without(slice(0, 1)))
+    if case.Nq and case.Nk > case.Nq:
+        words = "a kernel that visits only the first Nq of the Nk keys"
+        yield fault("mask", words, shown=_without(slice(case.Nq, None)))
     for tile in TILES:
         if case.Nk > tile:
+            words = f"a kernel that drops the last key of every tile of {tile}"
+            yield fault("mask", words, shown=_without(slice(tile - 1, None, tile)))
+            words = f"a kernel that drops the last key of every tile of {tile} but the last"
+            yield fault("mask", words, shown=_without(slice(tile - 1, case.Nk - 1, tile)))
             if case.Nk % tile:
                 start = case.Nk // tile * tile
                 yield fault(

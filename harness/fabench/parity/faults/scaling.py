@@ -9,6 +9,7 @@ import torch
 
 from fabench.case import Case
 from fabench.parity.faults.dense import Attention, Fault, fault
+from fabench.reference.rounding import to_dtype
 
 FACTORS = (0.5, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 2.0)
 
@@ -26,6 +27,13 @@ def faults(case: Case) -> Iterator[Fault]:
         "exp of scores that were multiplied by log2 e": right * math.log2(math.e),
         "attention with the sign of the scores wrong": -right,
     }
+    padded = 1 << (case.d - 1).bit_length()
+    if case.scale is None and padded != case.d:
+        others[f"attention with 1/sqrt({padded}), d padded to a power of two"] = padded**-0.5
+    for dtype in ("bf16", "fp16"):
+        others[f"attention whose scale is rounded to {dtype}"] = float(
+            to_dtype(dtype)(torch.tensor(right, dtype=torch.float64))
+        )
     for sentence, scale in others.items():
         if not math.isclose(scale, right, rel_tol=1e-6):
             yield fault("scale", sentence, scale=_constant(scale))
@@ -37,6 +45,9 @@ def faults(case: Case) -> Iterator[Fault]:
     if case.softcap:
         yield fault("scale", "attention without the softcap", softcap=lambda self: 0.0)
         yield fault("scale", "attention whose scale is applied after the softcap", scores=_cap_before_scale)
+        if not case.mask.is_full:
+            words = "attention whose mask is applied before the softcap (masked keys weigh exp(-cap))"
+            yield fault("scale", words, scores=_mask_before_cap)
     else:
         yield fault("scale", "attention with K and q that ignore the scores (all weights equal)", scores=_flat)
 
@@ -55,6 +66,11 @@ def _cap_before_scale(self: Attention) -> torch.Tensor:
     cap = self.case.softcap
     raw = self.queries() @ self.keys.transpose(-1, -2)
     return (self.scale() * cap * torch.tanh(raw / cap)).masked_fill(~self.mask, -torch.inf)
+
+
+def _mask_before_cap(self: Attention) -> torch.Tensor:
+    cap = self.case.softcap
+    return cap * torch.tanh(self.uncapped.masked_fill(~self.mask, -torch.inf) / cap)
 
 
 def _flat(self: Attention) -> torch.Tensor:
