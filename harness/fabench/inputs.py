@@ -7,6 +7,7 @@ distributions that say otherwise: with positive V most wrong kernels pass any to
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -181,7 +182,8 @@ def copy_in_order(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     ]
     shape = [1 if i in expanded else size for i, size in enumerate(like.shape)]
     extent = 1 + sum((n - 1) * s for n, s in zip(shape, like.stride(), strict=True)) if values.numel() else 0
-    storage = torch.empty(like.storage_offset() + extent, dtype=like.dtype, device=like.device)
+    size, gaps = like.storage_offset() + extent, like.storage_offset() + extent > math.prod(shape)
+    storage = like.new_full((size,), torch.nan) if gaps else like.new_empty((size,))  # what lies between is no one's
     copy = storage.as_strided(shape, like.stride(), like.storage_offset())
     for i in expanded:
         values = values.narrow(i, 0, 1)

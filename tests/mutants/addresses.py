@@ -123,3 +123,11 @@ class GroupIsKvHeads(Kernel):
 
     def kv_of(self, heads: int, kv_heads: int) -> torch.Tensor:
         return (torch.arange(heads) // kv_heads).clamp(max=kv_heads - 1) if heads > kv_heads else torch.arange(heads)
+
+
+class ChannelsAfterLast16(Kernel):
+    """d is taken in whole steps of 16."""
+
+    def score(self, q: torch.Tensor, k: torch.Tensor, call: Call) -> torch.Tensor:
+        d = q.shape[-1] // 16 * 16 or q.shape[-1]
+        return super().score(q[..., :d], k[..., :d], call)

@@ -89,3 +89,24 @@ class GivenScaleForgotten(Kernel):
     def backward(self, q: Any, *args: Any) -> Any:
         self.usual = q.shape[-1] ** -0.5
         return super().backward(q, *args)
+
+
+class DqWithoutTile(Kernel):
+    """The second key tile's part of dQ is lost."""
+
+    def backward(self, q: Any, k: Any, *args: Any) -> Any:
+        self.tiles = 0
+        return super().backward(q, k, *args)
+
+    def dq_tile(self, x: torch.Tensor, call: Call) -> torch.Tensor:
+        self.tiles += 1
+        return super().dq_tile(x, call) * (self.tiles != 2)
+
+
+class LastTileOfDv(Kernel):
+    """dK and dV of the keys after the last whole tile are never written."""
+
+    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        out = super().group(x, like)
+        out[:, :, max(self.block_k, like.shape[2] // self.block_k * self.block_k) :] = 0
+        return out

@@ -22,3 +22,8 @@ class LsePlusInf(Kernel):
 class LseNegated(Kernel):
     def returned_lse(self, lse: torch.Tensor) -> torch.Tensor:
         return -lse
+
+
+class LseFiniteWhenEmpty(Kernel):
+    def returned_lse(self, lse: torch.Tensor) -> torch.Tensor:
+        return lse.clamp(min=-1e30)

@@ -119,3 +119,8 @@ class ScaleOfPaddedD(Kernel):
     def make_call(self, q: torch.Tensor, k: torch.Tensor, causal: bool, scale: Any, *args: Any) -> Call:
         padded = (1 << (q.shape[-1] - 1).bit_length()) ** -0.5
         return super().make_call(q, k, causal, padded if scale is None else scale, *args)
+
+
+class WeightsInBf16(Kernel):
+    def to_p(self, p: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return p.to(torch.bfloat16).float()

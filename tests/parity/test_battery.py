@@ -61,6 +61,19 @@ def test_quick_takes_any_two_values_together(quick: list[Trial]) -> None:
     assert {value(t, "inputs") for t in quick} >= {"normal", "std6", "outliers", "neglse", "sink", "padded"}
 
 
+def test_quick_has_every_member_of_every_axis(quick: list[Trial]) -> None:
+    fields = ("Nq", "Nk", "d", "dv", "dtype", "batch", "heads", "kv_heads", "causal", "alignment", "window", "scale")
+    have = [
+        {f: getattr(t.case, f) for f in (*fields, "softcap", "inputs", "layout")}
+        | {"order": t.order, "gradient_order": t.gradient_order}
+        for t in quick
+    ]
+    for name, axis in axes.AXES.items():
+        for members in axis:
+            for member in members:
+                assert any(member.items() <= values.items() for values in have), (name, member)
+
+
 def test_full_is_three_wise_and_reaches_4097() -> None:
     full = build(EVERYTHING, Request("full", "cuda"))
     assert 800 <= len(full) <= 1240

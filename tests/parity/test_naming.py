@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
+
 from fabench.case import Case
-from fabench.parity.naming import names
+from fabench.parity.memory_words import of_memory
+from fabench.parity.naming import Name, names
 from fabench.parity.pattern import pattern
 from fabench.parity.trial import Ending, ProbeName, Result, Trial
-from fabench.parity.verdict import findings
+from fabench.parity.verdict import Finding, findings, merged
 
 CASE = Case(1, 2, 64, 64, 64)
 
@@ -65,3 +68,55 @@ def test_what_failing_cases_share_and_passing_ones_lack_is_said() -> None:
     assert pattern([*bad, *good, result(ending="passed", causal=True, seed=9)]) is None
     assert pattern(bad) is None
     assert pattern([*bad, *good[:2]]) is None
+
+
+def several(*faults: tuple[str, float], **changes: Any) -> Result:
+    """A failure that several faults fit, the best first."""
+    found = result(named=faults[0][0], rho=faults[0][1], **changes)
+    assert found.diagnosis is not None
+    found.diagnosis["faults"] = [[name, f"O matches {name}", rho] for name, rho in faults]
+    return found
+
+
+def test_a_failure_votes_for_every_fault_that_fits_it() -> None:
+    small = [several(("chance", 0.1), ("true", 0.2), seed=seed) for seed in range(2)]
+    large = [several(("true", 0.3), Nq=128, seed=seed) for seed in range(3)]
+    (found,) = names([*small, *large])
+    assert (found.fault, found.votes) == ("true", 5)
+
+
+def test_findings_that_shrink_to_one_case_are_one() -> None:
+    a, b, c = (Finding(Name(sentence, sentence, 2, ["rho"])) for sentence in "abc")
+    a.smallest = Trial(CASE, ("rho",))
+    b.smallest = Trial(dataclasses.replace(CASE, seed=7), ("mask",))
+    c.smallest = Trial(dataclasses.replace(CASE, heads=1, kv_heads=1), ("rho",))
+    kept = merged([a, b, c])
+    assert [f.name.sentence for f in kept] == ["a", "c"]
+    assert kept[0].name.votes == 4
+
+
+def test_a_few_failures_without_a_name_beside_a_named_fault_are_not_a_finding() -> None:
+    named = [result(named="a", seed=seed) for seed in range(3)]
+    nameless = [
+        Result("rho", Trial(dataclasses.replace(CASE, Nq=n), ("rho",)), "failed", "?", diagnosis={}) for n in (1, 2, 3)
+    ]
+    assert len(findings([*named, *nameless[:2]])) == 1
+    assert len(findings([*named, *nameless])) == 2
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        (Trial(CASE, ("rho",), order="mixed"), "with the strides of another"),
+        (Trial(CASE, ("rho",), order="offset1"), "ignores the offset"),
+        (Trial(dataclasses.replace(CASE, layout="bshd"), ("rho",)), "[batch, N, heads, d]"),
+        (Trial(CASE, ("rho",), gradient_order="expanded"), "dO is expanded"),
+    ],
+)
+def test_what_fails_only_in_one_memory_order_is_called_so(trial: Trial, words: str) -> None:
+    sentence = of_memory(trial, result())
+    assert sentence is not None
+    assert words in sentence
+    assert of_memory(trial, result(named="a")) is None
+    assert of_memory(trial, result(ending="crashed")) is None
+    assert of_memory(Trial(CASE, ("rho",)), result()) is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -12,11 +14,21 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from fabench.case import Case
 from fabench.cli import main
 from fabench.cli.parity import parse_budget
 from fabench.errors import UsageError
+from fabench.interpreter import HERE
+from fabench.parity import junit
+from fabench.parity.report import render
+from fabench.parity.session import Left
+from fabench.parity.trial import Result as FoundResult
+from fabench.parity.trial import Trial
+from fabench.parity.verdict import Verdict, findings
 
 GALLERY = str(Path(__file__).resolve().parents[1] / "mutants" / "gallery.py")
+WELL_INTO_IT = 60
+"""Calls of a kernel: what it takes has been found out, and the battery is on its way."""
 GOOD = """
 import torch
 def attention(q, k, v):
@@ -40,11 +52,11 @@ def good(tmp_path: Path) -> str:
 
 
 def test_a_right_kernel_passes_with_exit_code_0(good: str, tmp_path: Path) -> None:
-    junit, out = tmp_path / "out.xml", tmp_path / "out.json"
-    done = parity(good, "--where", "N<=65,inputs=normal", "--junit", str(junit), "--json", str(out))
+    xml, out = tmp_path / "out.xml", tmp_path / "out.json"
+    done = parity(good, "--where", "N<=65,inputs=normal", "--junit", str(xml), "--json", str(out))
     assert done.exit_code == 0, done.output
     assert "passed" in done.output
-    suite = ElementTree.parse(junit).getroot()[0]
+    suite = ElementTree.parse(xml).getroot()[0]
     assert int(suite.attrib["failures"]) == 0
     assert int(suite.attrib["tests"]) == len(suite)
     (report,) = json.loads(out.read_text())
@@ -53,10 +65,10 @@ def test_a_right_kernel_passes_with_exit_code_0(good: str, tmp_path: Path) -> No
 
 
 def test_a_wrong_kernel_fails_with_its_name_its_place_and_a_script(tmp_path: Path) -> None:
-    junit = tmp_path / "out.xml"
+    xml = tmp_path / "out.xml"
     done = parity(
         f"{GALLERY}:NextKeyLeaked",
-        *("--where", "dtype=fp16,inputs=normal,causal=true", "--repro", str(tmp_path / "repro"), "--junit", str(junit)),
+        *("--where", "dtype=fp16,inputs=normal,causal=true", "--repro", str(tmp_path / "repro"), "--junit", str(xml)),
         *("--budget", "10s", "--explain"),
     )
     assert done.exit_code == 1, done.output
@@ -70,7 +82,7 @@ def test_a_wrong_kernel_fails_with_its_name_its_place_and_a_script(tmp_path: Pat
     assert scripts[0].with_suffix(".png").stat().st_size > 1000
     shown = subprocess.run([sys.executable, str(scripts[0])], capture_output=True, check=False)
     assert shown.returncode == 1
-    failure = ElementTree.parse(junit).getroot().find(".//failure")
+    failure = ElementTree.parse(xml).getroot().find(".//failure")
     assert failure is not None
     assert "past the diagonal" in failure.attrib["message"]
 
@@ -170,6 +182,75 @@ def test_a_file_that_cannot_be_written_is_found_before_the_work() -> None:
     done = parity("naive", "--json", "/proc/nowhere/out.json")
     assert done.exit_code == 2
     assert "must be a file that can be written" in done.output
+
+
+def test_a_disk_that_fills_up_costs_one_file_and_not_the_report(good: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = parity(good, "--where", "N<=17", "--probe", "rho", "--junit", "/dev/full", "--json", str(out))
+    assert done.exit_code == 2
+    assert "passed" in done.output
+    assert "'/dev/full' could not be written: No space left on device" in done.output
+    assert json.loads(out.read_text())[0]["passed"]
+
+
+def test_a_file_that_was_only_asked_after_is_not_left_behind(good: str, tmp_path: Path) -> None:
+    done = parity(good, "--where", "d=7", "--json", str(tmp_path / "out.json"), "--repro", str(tmp_path / "repro"))
+    assert done.exit_code == 2
+    assert "--where or --probe leaves nothing" in done.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["good.py"]
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_work() -> None:
+    done = parity("naive", "--repro", "/proc/nowhere")
+    assert done.exit_code == 2
+    assert "must be a folder that can be written to" in done.output
+
+
+def test_a_glob_takes_what_can_run_here_and_says_what_cannot() -> None:
+    done = parity("sdpa-*", "--where", "Nq<=65,inputs=normal", "--probe", "one", "--forward-only")
+    assert "'sdpa-cudnn' cannot run here" in done.output
+    assert "sdpa-math on" in done.output
+    assert "sdpa-flash on" in done.output
+
+
+def test_ctrl_c_ends_with_what_is_known_so_far(good: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    calls = tmp_path / "calls"
+    slow = tmp_path / "slow.py"
+    slow.write_text(GOOD.replace("    print", f"    open({str(calls)!r}, 'a').write('.')\n    print"))
+    command = [sys.executable, "-m", "fabench", "parity", f"{slow}:attention", "--device", "cpu", "--json", str(out)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=HERE.environment()) as p:
+        while p.poll() is None and (not calls.exists() or calls.stat().st_size < WELL_INTO_IT):
+            time.sleep(0.05)
+        p.send_signal(signal.SIGINT)
+        text, errors = p.communicate(timeout=60)
+    assert p.returncode == 130, errors
+    assert "it was interrupted" in text
+    assert errors.endswith("Interrupted\n")
+    assert json.loads(out.read_text())[0]["left_out"]["trials"] > 0
+
+
+def test_characters_that_xml_has_no_place_for_are_left_out(tmp_path: Path) -> None:
+    trial = Trial(Case(1, 1, 8, 8, 8), ("rho",))
+    result = FoundResult("rho", trial, "failed", "a\x00b\ud800c\ufffed\U0001f600")
+    verdict = Verdict("k\x1b.py", "cpu", "quick", [result], Left(), 1.0, 0.0)
+    junit.write([verdict], tmp_path / "out.xml")
+    (failure,) = ElementTree.parse(tmp_path / "out.xml").getroot().iter("failure")
+    assert failure.attrib["message"] == "abcd\U0001f600"
+
+
+def test_the_report_fits_the_terminal() -> None:
+    trial = Trial(Case(1, 1, 8, 8, 8), ("rho",))
+    results = [
+        FoundResult(
+            "rho", trial, "failed", "'O' is wrong in many ways, " * 8, diagnosis={"where": "O " * 60, "tiles": ""}
+        )
+    ]
+    verdict = Verdict("k.py:attention", "a device with a long name", "quick", results, Left(), 1.0, 0.0)
+    verdict.findings = findings(results)
+    assert max(map(len, render(verdict, width=60).splitlines())) <= 60
+    assert 60 < max(map(len, render(verdict).splitlines())) <= 110
 
 
 def test_budgets_are_seconds_or_minutes() -> None:

@@ -20,10 +20,10 @@ from fabench.parity.examiner import Examiner
 from fabench.parity.rule import judge
 from fabench.parity.shrink import shrink
 from fabench.parity.subject import Subject
-from fabench.parity.trial import PROBES, Trial
+from fabench.parity.trial import PROBES, ProbeName, Trial
 from mutants.gallery import mutants
 from mutants.variants import VARIANTS
-from proof import CPU, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, examine
+from proof import CPU, FULL, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, examine
 
 GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
 SEEDS = 20
@@ -46,6 +46,13 @@ def test_a_mutant_is_killed_by_its_probe_and_called_by_its_name(kill: Kill) -> N
     results = examine(mutants()[kill.mutant], kill.mutant, kill.trial)
     assert any(r.probe == kill.probe and r.bad for r in results), [(r.probe, r.ending, r.message) for r in results]
     assert kill.words in called(results)
+
+
+@pytest.mark.parametrize("probe", ["poison", "guard"])
+def test_a_kernel_whose_calls_differ_is_not_blamed_for_memory(probe: ProbeName) -> None:
+    results = examine(mutants()["Racy"], "Racy", Trial(FULL, (probe,)))
+    assert [r.ending for r in results] == ["failed"]
+    assert "equal calls give different answers" in called(results)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_contract_zeros_are_required_and_nothing_else_may_replace_them() -> None
         (lambda x: -x, "negated"),
         (lambda x: x + math.log(2), "= ln 2"),
         (lambda x: x.masked_fill(x == -math.inf, math.inf), "+inf for a query that attends to no key"),
-        (lambda x: x.masked_fill(x == -math.inf, -1e30), "must have -inf"),
+        (lambda x: x.masked_fill(x == -math.inf, -1e30), "it must be -inf"),
         (lambda x: x * (1 + 1e-4), "off at"),
     ],
 )

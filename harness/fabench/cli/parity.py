@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ import click
 
 from fabench.cli.seconds import Seconds
 from fabench.errors import BackendError, UsageError
+from fabench.interrupts import interrupts
 
 if TYPE_CHECKING:
     from fabench.parity.runner import Kernel, Options, Watcher
+    from fabench.parity.verdict import Verdict
 
 
 @click.command()
@@ -57,6 +60,7 @@ def command(
     from fabench.parity import runner
     from fabench.parity.battery import Request
     from fabench.parity.report import render
+    from fabench.views.show import terminal_width
 
     request = Request(
         profile=given["profile"],
@@ -78,22 +82,35 @@ def command(
     )
     for path in (junit, json_):
         writable(path)
+    writable_folder(given["repro"])
     verdicts = []
-    for kernel in load(options):
-        with watching() as watcher:
-            verdict = runner.run(options, kernel, watcher)
-        click.echo(render(verdict, explain=explain))
-        verdicts.append(verdict)
-    if junit is not None:
-        junit_xml.write(verdicts, junit)
-    if json_ is not None:
-        json_.write_text(json.dumps([v.to_json() for v in verdicts], indent=1, allow_nan=False) + "\n")
+    with interrupts():
+        for kernel in load(options):
+            with watching() as watcher:
+                verdict = runner.run(options, kernel, watcher)
+            click.echo(render(verdict, explain=explain, width=terminal_width()))
+            verdicts.append(verdict)
+            if verdict.left.interrupted:
+                break
+    failures = [
+        write(junit, lambda path: junit_xml.write(verdicts, path)),
+        write(json_, lambda path: path.write_text(as_json(verdicts))),
+    ]
+    if problems := [f for f in failures if f]:
+        raise UsageError("; ".join(problems))
+    if verdicts[-1].left.interrupted:
+        raise KeyboardInterrupt
     codes = [v.exit_code for v in verdicts]
     if 2 in codes:
         endings = {r.ending for v in verdicts for r in v.results if v.exit_code == 2}
         why = "memory ran out in every one" if "oom" in endings else "the kernel refused every one"
         click.echo(f"Error: no case ran: {why}, with the reasons above", err=True)
-    sys.exit(1 if 1 in codes else max(codes, default=2))
+    sys.exit(1 if 1 in codes else max(codes))
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """The text of --json: one object a kernel."""
+    return json.dumps([v.to_json() for v in verdicts], indent=1, allow_nan=False) + "\n"
 
 
 def load(options: Options) -> list[Kernel]:
@@ -102,7 +119,7 @@ def load(options: Options) -> list[Kernel]:
     from fabench.parity.load_error import own_traceback
 
     try:
-        return runner.kernels(options)
+        return runner.kernels(options, lambda text: click.echo(f"Note: {text}", err=True))
     except BackendError as error:
         file = options.target.rpartition(":")[0] or options.target
         if "cannot be loaded" in str(error) and (traceback := own_traceback(file)):
@@ -155,15 +172,45 @@ def parse_budget(text: str | None) -> float | None:
     return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
+def write(path: Path | None, content: Callable[[Path], object]) -> str | None:
+    """Write a file; what went wrong, in one sentence, so that the other one is written all the same."""
+    if path is None:
+        return None
+    try:
+        content(path)
+    except OSError as error:
+        return f"'{path}' could not be written: {error.strerror}; the report above is all there is of it"
+    return None
+
+
 def writable(path: Path | None) -> None:
-    """Raise UsageError before the work if the file could not be written after it."""
+    """Raise UsageError before the work if the file could not be written after it; leaves no new file."""
     if path is None:
         return
+    there = path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        with path.open("a"):
+            pass
+        if not there:
+            path.unlink()
     except OSError as error:
         raise UsageError(f"'{path}' must be a file that can be written, got {error.strerror}") from None
+
+
+def writable_folder(path: Path | None) -> None:
+    """The same for a folder that files will be put into."""
+    if path is None:
+        return
+    there = path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        if not there:
+            path.rmdir()
+    except OSError as error:
+        raise UsageError(f"'{path}' must be a folder that can be written to, got {error.strerror}") from None
 
 
 @contextmanager

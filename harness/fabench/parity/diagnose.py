@@ -14,6 +14,7 @@ from fabench.parity import heatmap
 from fabench.parity.bench import Bench, Failed
 from fabench.parity.extent import bad_rows, looks, place, row_rho, tiles
 from fabench.parity.matching import Match, matches
+from fabench.parity.probes.repeats import FICKLE
 from fabench.parity.trial import ProbeName
 from fabench.reference import Reference
 
@@ -22,7 +23,7 @@ BY_PROBE: dict[ProbeName, str] = {
     "guard": "it reads or writes outside its tensors",
     "mutate": "it writes into its inputs",
     "stale": "it remembers an earlier call: something is cached by shape or by address",
-    "repeat": "equal calls give different answers: a race, or state left over from the call before",
+    "repeat": FICKLE,
     "stream": "it works on another stream than the current one",
     "capture": "its CUDA graph replays old values: something is computed on the host, or on another stream",
     "refusal": "it answers calls that have no answer",
@@ -32,8 +33,9 @@ BY_PROBE: dict[ProbeName, str] = {
 SURE_BY_PROBE: tuple[ProbeName, ...] = ("poison", "guard", "mutate", "repeat", "refusal")
 """These say what they say whatever else is wrong; the others may fail because the formula is wrong."""
 CAUSE = re.compile(
-    r"\((in base 2[^)]*|rounded to [^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|a query that [^)]*)\)"
+    r"\((in base 2[^)]*|rounded to [^)]*|negated|off by the constant [^)]*|\+inf for [^)]*|finite for [^)]*)\)"
 )
+CONSTANT = re.compile(r"off by the constant \S+$")
 CHANNELS = re.compile(r"wrong in (\d+ of \d+ )?channel")
 MOST_ALTERNATIVES = 5
 
@@ -78,7 +80,7 @@ def _name(found: list[Match], by_probe: str, picture: dict[str, Any], message: s
     if found and (found[0].whole or not blank):
         return {"named": _sentence(found[0]), "fault": found[0].fault, "rho": found[0].rho}
     if "'LSE'" in message and message.startswith("'LSE'") and (cause := CAUSE.search(message)):
-        return {"named": f"LSE is {cause[1]}", "fault": f"LSE is {cause[1]}"}
+        return {"named": f"LSE is {cause[1]}", "fault": f"LSE is {CONSTANT.sub('off by a constant', cause[1])}"}
     if by_probe:
         return {"named": by_probe, "fault": by_probe}
     if looks:

@@ -16,7 +16,7 @@ def write(verdicts: list[Verdict], path: Path) -> None:
         suite = ElementTree.SubElement(
             root,
             "testsuite",
-            name=verdict.target,
+            name=_clean(verdict.target),
             tests=str(len(verdict.results)),
             failures=str(len(verdict.failed)),
             skipped=str(skipped),
@@ -37,5 +37,5 @@ def write(verdicts: list[Verdict], path: Path) -> None:
 
 
 def _clean(text: str) -> str:
-    """Without the control characters that XML cannot hold."""
-    return "".join(c for c in text if c >= " " or c in "\n\t")
+    """Without the characters that XML 1.0 has no place for: control characters, surrogates, U+FFFE and U+FFFF."""
+    return "".join(c for c in text if c in "\n\t" or " " <= c < "\ud800" or "\ue000" <= c < "\ufffe" or c > "\uffff")

@@ -20,6 +20,8 @@ MOST_PAIRS = 1 << 20
 EXPLAINED = 0.98
 """Part of the wrong rows that a fault must explain."""
 MATCH_RHO, FAULTY_RHO = 4.0, 1.25
+BETTER = 0.5
+"""The fault must be this much closer to the wrong rows than the right answer is: small errors are like many things."""
 PARTIAL_RHO = 16.0
 """A fault that does not fit the rows that are right explains the wrong ones only if half of them are this far off:
 small errors in some rows are like many things."""
@@ -111,7 +113,10 @@ def _explains(
         off.append(row_rho(got[name], right, expected[name].tolerance[accuracy])[rows])
         squares += float(rho[rows][explained].square().sum())
         count += int(explained.sum())
-    if not whole and float(torch.cat(off).median()) < PARTIAL_RHO:
+    rms = (squares / max(1, count)) ** 0.5
+    if not rms <= BETTER * float(torch.cat(off).median()) or (
+        not whole and float(torch.cat(off).median()) < PARTIAL_RHO
+    ):
         return None
     what, sentence = _names(list(wrong)), fault.sentence
     if whole:
@@ -120,7 +125,7 @@ def _explains(
         name = next(iter(wrong))
         where = place(wrong[name], "row" if name in ("O", "dQ") else "key")
         words = f"{what} in {where} {'match' if len(wrong) > 1 else 'matches'} {sentence}"
-    return Match(sentence, words, (squares / max(1, count)) ** 0.5, whole, fault.kind)
+    return Match(sentence, words, rms, whole, fault.kind)
 
 
 def _precision(

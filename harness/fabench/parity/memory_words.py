@@ -28,7 +28,7 @@ def of_memory(smallest: Trial, example: Result) -> str | None:
     """What the smallest failing trial says if it needs its inputs, or dO, to lie in memory as they do."""
     diagnosis = example.diagnosis or {}
     looks = any(words in diagnosis.get("fault", "") for words in WEAK_WORDS)
-    if "rho" in diagnosis or (diagnosis.get("named") and not looks):
+    if example.ending != "failed" or "rho" in diagnosis or (diagnosis.get("named") and not looks):
         return None
     where = INPUTS.get(smallest.order) or INPUTS.get(smallest.case.layout)
     if where is None and smallest.gradient_order in GRADIENT:

@@ -12,6 +12,7 @@ from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.errors import UsageError
 from fabench.inputs import Tensors
+from fabench.outcome import first_line
 from fabench.parity.examiner import Examiner
 from fabench.parity.trial import ProbeName, Result, Trial
 
@@ -25,8 +26,10 @@ def load(path: str, device: torch.device) -> tuple[Case, Tensors]:
     try:
         data = torch.load(Path(path), map_location=device, weights_only=True)
     except Exception as error:  # torch.load raises what it likes for a broken file
-        message = (str(error).splitlines() or [""])[0]
-        raise UsageError(f"'{path}' must be a file that torch.load can read with weights_only, got {message}") from None
+        problem = error.strerror if isinstance(error, OSError) else first_line(error).split(". ")[0]
+        raise UsageError(
+            f"'{path}' must be a file that torch.load can read with weights_only, got: {problem}"
+        ) from None
     if not isinstance(data, dict) or not all(isinstance(data.get(name), torch.Tensor) for name in "qkv"):
         raise UsageError(f"'{path}' must hold a dict with the tensors q, k and v, got {_what(data)}")
     if unknown := sorted(set(data) - set(KEYS)):

@@ -17,13 +17,14 @@ WIDTH = 110
 COLUMNS = ("passed", "failed", "crashed", "timeout", "oom", "unsupported", "skipped")
 
 
-def render(verdict: Verdict, *, explain: bool = False) -> str:
-    """The whole report; `explain` adds the evidence behind each name."""
-    parts = [_headline(verdict)]
+def render(verdict: Verdict, *, explain: bool = False, width: int | None = None) -> str:
+    """The whole report, prose at most `width` wide; `explain` adds the evidence behind each name."""
+    width = min(WIDTH, width or WIDTH)
+    parts = [_filled(_headline(verdict), width)]
     if verdict.findings:
-        parts.append("\n".join(_findings(verdict, explain)))
-    parts += [_probes(verdict), _accuracy(verdict)]
-    parts.append("\n".join(_footnotes(verdict)))
+        parts.append("\n".join(_findings(verdict, explain, width)))
+    parts += [_probes(verdict, width), _accuracy(verdict)]
+    parts.append("\n".join(_filled(line, width) for line in _footnotes(verdict)))
     if explain:
         parts.append(EXPLAINED)
     return "\n\n".join(part for part in parts if part)
@@ -31,6 +32,7 @@ def render(verdict: Verdict, *, explain: bool = False) -> str:
 
 def _headline(v: Verdict) -> str:
     word = {0: "passed", 1: "FAILED", 2: "nothing ran"}[v.exit_code]
+    word += " as far as it went" if v.left.interrupted and v.exit_code == 0 else ""
     compiling = f", {v.compile_s:.1f} s of it compiling and first calls" if v.compile_s >= 1 else ""
     return (
         f"{v.target} on {v.device}, {v.profile}: {word}. "
@@ -39,25 +41,33 @@ def _headline(v: Verdict) -> str:
     )
 
 
-def _findings(v: Verdict, explain: bool) -> Iterator[str]:
+def _filled(text: str, width: int, indent: str = "") -> str:
+    """A paragraph; what cannot be broken, such as a path or a command, stays whole."""
+    after = indent.replace("*", " ") or "  "
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=after, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _findings(v: Verdict, explain: bool, width: int) -> Iterator[str]:
     yield "What is wrong"
     for i, finding in enumerate(v.findings):
-        yield from _finding(v, finding, first=i == 0, explain=explain)
+        yield from _finding(v, finding, width, first=i == 0, explain=explain)
 
 
-def _finding(v: Verdict, finding: Finding, *, first: bool, explain: bool) -> Iterator[str]:
+def _finding(v: Verdict, finding: Finding, width: int, *, first: bool, explain: bool) -> Iterator[str]:
     name = finding.name
-    yield textwrap.fill(f"* {name.sentence}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield _filled(name.sentence, width, "  * ")
     yield f"    seen in {name.votes} failures of {', '.join(name.probes)}"
     example = name.example
     diagnosis = (example.diagnosis if example else None) or {}
     if example is not None:
         yield f"    for instance {example.trial.label()}:"
-        yield textwrap.fill(_first(example.message), WIDTH, initial_indent="      ", subsequent_indent="      ")
+        yield _filled(_first(example.message), width, "      ")
     if diagnosis.get("where"):
         looks = f": {', '.join(diagnosis['looks'])}" if diagnosis.get("looks") else ""
-        yield f"    {diagnosis['where']}{looks}"
-        yield f"    {diagnosis['tiles']}"
+        yield _filled(f"{diagnosis['where']}{looks}", width, "    ")
+        yield _filled(diagnosis["tiles"], width, "    ")
     if first and (common := pattern(v.results)):
         yield f"    {common}"
     if finding.smallest is not None:
@@ -65,11 +75,11 @@ def _finding(v: Verdict, finding: Finding, *, first: bool, explain: bool) -> Ite
     if finding.repro:
         yield f"    shown without fabench by: python {shlex.quote(finding.repro)}"
     if finding.repro_note:
-        yield f"    {finding.repro_note}"
+        yield _filled(finding.repro_note, width, "    ")
     if explain and diagnosis.get("alternatives"):
-        yield "    it also behaves like: " + "; ".join(diagnosis["alternatives"])
+        yield _filled("it also behaves like: " + "; ".join(diagnosis["alternatives"]), width, "    ")
     if (first or explain) and diagnosis.get("histogram"):
-        yield "    largest rho by rows: " + "  ".join(_bin(b) for b in diagnosis["histogram"])
+        yield _filled("largest rho by rows: " + "  ".join(_bin(b) for b in diagnosis["histogram"]), width, "    ")
     if (first or explain) and diagnosis.get("heat", {}).get("cells"):
         yield textwrap.indent(heatmap.text(diagnosis["heat"]), "    ")
 
@@ -89,21 +99,21 @@ def _bin(b: list[float]) -> str:
     return f"{rows}: {'inf' if b[2] >= 1e30 else f'{b[2]:.3g}'}"
 
 
-def _probes(v: Verdict) -> str:
+def _probes(v: Verdict, width: int) -> str:
     counts = v.counts()
     shown = [c for c in COLUMNS if c in ("passed", "failed") or any(n[c] for n in counts.values())]
     rows = []
     for probe, endings in counts.items():
-        rows.append([probe, *(endings[c] or "" for c in shown), _remark(v, probe)])
+        rows.append([probe, *(endings[c] or "" for c in shown), _remark(v, probe, max(20, width - WIDTH + 70))])
     return tabulate(rows, headers=["probe", *shown, ""], tablefmt="simple", disable_numparse=True)
 
 
-def _remark(v: Verdict, probe: str) -> str:
+def _remark(v: Verdict, probe: str, width: int) -> str:
     """The first failure, else the kernel's own reason for refusing, else why it was skipped."""
     for wanted in (("failed", "crashed", "timeout"), ("unsupported",), ("skipped",)):
         for result in v.results:
             if result.probe == probe and result.ending in wanted and result.message:
-                return textwrap.shorten(result.message, 70, placeholder=" …")
+                return textwrap.shorten(result.message, width, placeholder=" …")
     return ""
 
 

@@ -195,7 +195,7 @@ def lse_cause(got: torch.Tensor, exact: torch.Tensor, limit: torch.Tensor) -> st
     if abs(shift) > float(t.max()) and bool((g - e - shift).abs().max() <= 2 * t.max()):
         return f"off by the constant {shift:.6g}" + (" = ln 2" if abs(abs(shift) - math.log(2)) < 1e-4 else "")
     if bool((got[empty] != -torch.inf).any()):
-        return "a query that attends to no key must have -inf"
+        return "finite for a query that attends to no key; it must be -inf"
     return None
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,18 +73,23 @@ class Watcher:
         """Something worth reading."""
 
 
-def kernels(options: Options) -> list[Kernel]:
-    """The kernels of the target. Raises BackendError if it cannot be loaded, is unknown or cannot run here."""
+def kernels(options: Options, note: Callable[[str], object]) -> list[Kernel]:
+    """The kernels of the target that can run here; `note` is told of others that a glob or a file has beside them.
+
+    Raises BackendError if the target cannot be loaded, is unknown, or nothing of it can run here.
+    """
     is_file = ".py" in options.target
     if is_file:
         FileSpec.parse(options.target)
     found = probing.ask(options.device, [options.target] if is_file else [], [], [] if is_file else [options.target])
-    made = []
-    for name, report in found.backends.items():
-        if report.unavailable is not None:
-            raise BackendError(f"'{name}' cannot run here: {report.unavailable}")
-        made.append(Kernel(name, found, options.target.rpartition(":")[0] or options.target if is_file else None))
-    return made
+    file = options.target.rpartition(":")[0] or options.target if is_file else None
+    reasons = {name: f"'{name}' cannot run here: {report.unavailable}" for name, report in found.backends.items()}
+    able = [name for name, report in found.backends.items() if report.unavailable is None]
+    if not able:
+        raise BackendError("; ".join(reasons.values()))
+    for name in set(reasons) - set(able):
+        note(reasons[name])
+    return [Kernel(name, found, file) for name in able]
 
 
 def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
@@ -110,30 +116,42 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
             for result in refusals:
                 keep(result)
             trials = battery.build(facts, request)
-            if not trials and not refusals:
+            everything = dataclasses.replace(request, where=None, probes=(), dtypes=())
+            if not trials and (not refusals or battery.build(facts, everything)):
                 raise UsageError(
                     f"'{kernel.label}' must support something of what was asked for, got no case: "
                     "--dtype, --where or --probe leaves nothing of what it declares"
                 )
             watcher.start(len(trials))
             left = session.run(trials, keep, budget_s=options.budget_s, fail_fast=options.fail_fast)
-        _look_again(session, results)
+        if not left.interrupted:
+            _look_again(session, results)
         compile_s = sum(r.compile_s for r in results)
         verdict = Verdict(
             kernel.label, device.name, request.profile, results, left, time.monotonic() - began, compile_s
         )
         verdict.findings = findings(results)
         _warn(verdict, kernel)
-        if options.shrink and options.inputs is None:
-            for finding in verdict.findings[:MOST_SHRUNK]:
-                _shrink(session, finding, watcher)
-            verdict.findings = merged(verdict.findings)
-        if options.repro is not None:
-            for finding in verdict.findings[:MOST_SHRUNK]:
-                _write_repro(session, finding, options, kernel)
+        if left.interrupted:
+            return verdict
+        try:
+            _show(session, verdict, options, kernel, watcher)
+        except KeyboardInterrupt:
+            verdict.left.interrupted = True
         return verdict
     finally:
         session.close()
+
+
+def _show(session: Session, verdict: Verdict, options: Options, kernel: Kernel, watcher: Watcher) -> None:
+    """Shrink what was found, and write its scripts."""
+    if options.shrink and options.inputs is None:
+        for finding in verdict.findings[:MOST_SHRUNK]:
+            _shrink(session, finding, watcher)
+        verdict.findings = merged(verdict.findings)
+    if options.repro is not None:
+        for finding in verdict.findings[:MOST_SHRUNK]:
+            _write_repro(session, finding, options, kernel)
 
 
 def _look_again(session: Session, results: list[Result]) -> None:
@@ -170,7 +188,13 @@ def _shrink(session: Session, finding: Finding, watcher: Watcher) -> None:
     if example is None:
         return
     watcher.note(f"shrinking: {finding.name.sentence}")
-    finding.smallest = shrink(example.trial, example.probe, fails(session, example.probe), seconds=SHRINK_S)
+    failing = fails(session, example.probe)
+    if not failing(dataclasses.replace(example.trial, probes=(example.probe,))):
+        finding.repro_note = (
+            "the same case did not fail when it was run again: it depends on what ran before, or chance"
+        )
+        return
+    finding.smallest = shrink(example.trial, example.probe, failing, seconds=SHRINK_S)
     if words := of_memory(finding.smallest, example):
         finding.name.sentence = words
 
@@ -181,11 +205,7 @@ def _write_repro(session: Session, finding: Finding, options: Options, kernel: K
     assert options.repro is not None
     if example is None:
         return
-    options.repro.mkdir(parents=True, exist_ok=True)
     path = _free(options.repro / f"repro_{example.probe}.py")
-    heat = (example.diagnosis or {}).get("heat")
-    if heat and heat["cells"]:
-        heatmap.png(heat, path.with_suffix(".png"))
     trial = finding.smallest or example.trial
     command = {
         "cmd": "repro",
@@ -195,10 +215,18 @@ def _write_repro(session: Session, finding: Finding, options: Options, kernel: K
         "named": finding.name.sentence,
     }
     answer = session.ask(command, "repro")
-    if answer is None or answer["text"] is None:
-        finding.repro_note = "no script could be written that shows it alone"
+    heat = (example.diagnosis or {}).get("heat")
+    try:
+        options.repro.mkdir(parents=True, exist_ok=True)
+        if heat and heat["cells"]:
+            heatmap.png(heat, path.with_suffix(".png"))
+        if answer is None or answer["text"] is None:
+            finding.repro_note = "no script could be written that shows it alone"
+            return
+        path.write_text(answer["text"])
+    except OSError as error:
+        finding.repro_note = f"'{path}' could not be written: {error.strerror}"
         return
-    path.write_text(answer["text"])
     finding.repro = str(path)
     if not shows_failure(path):
         finding.repro_note = "run alone, the script does not show it: what goes wrong depends on what ran before"

@@ -43,6 +43,8 @@ class Left:
 
     trials: int = 0
     why: str = ""
+    interrupted: bool = False
+    """By Ctrl-C: what is known is all that is wanted."""
 
 
 @dataclass
@@ -77,7 +79,11 @@ class Session:
                 return Left(len(trials) - i, f"the budget of {budget_s:g} s is used up")
             if self.deaths >= MOST_DEATHS:
                 return Left(len(trials) - i, f"it crashed or hung {self.deaths} times")
-            results = self.trial(trial)
+            try:
+                results = self.trial(trial)
+            except KeyboardInterrupt:
+                self._drop()
+                return Left(len(trials) - i, "it was interrupted", interrupted=True)
             for result in results:
                 compiled += result.compile_s
                 on_result(result)

@@ -198,10 +198,13 @@ def merged(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _same(a: Finding, b: Finding) -> bool:
-    """Whether two smallest trials are one but for the probe."""
+    """Whether two smallest trials are one but for the probe and the seed."""
     assert a.smallest is not None
     assert b.smallest is not None
-    return dataclasses.replace(a.smallest, probes=()) == dataclasses.replace(b.smallest, probes=())
+    one, other = (
+        dataclasses.replace(t, probes=(), case=dataclasses.replace(t.case, seed=0)) for t in (a.smallest, b.smallest)
+    )
+    return one == other
 
 
 def _is_nameless(result: Result, found: Sequence[Finding]) -> bool:

@@ -10,6 +10,7 @@ from fabench.case import Case, Mask
 from fabench.parity.faults.dense import Attention, Fault, fault
 from fabench.parity.faults.masks import pairs
 
+TILES = (32, 64, 128)
 Step = Callable[..., torch.Tensor]
 
 
@@ -41,6 +42,12 @@ def faults(case: Case) -> Iterator[Fault]:
             "dK and dV of only the first Nq of the Nk keys",
             over_group=lambda s, x: _first_rows(Attention.over_group(s, x), case.Nq),
         )
+    for tile in TILES:
+        for index in sorted({0, 1, (case.Nk - 1) // tile}) if case.Nk > tile else ():
+            keys = slice(index * tile, (index + 1) * tile)
+            yield fault("gradient", f"dQ without key tile {index} of {tile}", dQ=_without_keys(keys))
+            words = f"dK and dV of key tile {index} of {tile} that were never written (0)"
+            yield fault("gradient", words, over_group=_no_rows(keys))
     yield fault("gradient", "dQ accumulated twice", dQ=lambda s, dS: 2 * Attention.dQ(s, dS))
     yield fault("gradient", "dK and dV accumulated twice", over_group=lambda s, x: 2 * Attention.over_group(s, x))
     if not case.mask.is_full:
@@ -60,6 +67,24 @@ def faults(case: Case) -> Iterator[Fault]:
     if case.softcap:
         yield fault("gradient", "a backward without the derivative of the softcap", slope=lambda s: 1.0)
     yield fault("gradient", "a backward that reads dO as if it were contiguous", gradient=_as_contiguous)
+
+
+def _without_keys(keys: slice) -> Step:
+    def dQ(self: Attention, dS: torch.Tensor) -> torch.Tensor:
+        dS = dS.clone()
+        dS[..., keys] = 0.0
+        return Attention.dQ(self, dS)
+
+    return dQ
+
+
+def _no_rows(keys: slice) -> Step:
+    def over_group(self: Attention, x: torch.Tensor) -> torch.Tensor:
+        summed = Attention.over_group(self, x).clone()
+        summed[:, :, keys] = 0.0
+        return summed
+
+    return over_group
 
 
 def _first_rows(x: torch.Tensor, rows: int) -> torch.Tensor:

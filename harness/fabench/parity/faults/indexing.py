@@ -43,6 +43,10 @@ def faults(case: Case) -> Iterator[Fault]:
             "a kernel that reads K and V of the next batch entry",
             batches=lambda s: (_batches(s) + 1) % case.batch,
         )
+    for whole in (16, 32, 64):
+        if case.d > whole and case.d % whole:
+            words = f"a kernel that leaves out the channels of q and K after the last whole {whole}"
+            yield fault("channels", words, queries=_first_channels(case.d // whole * whole))
     for d in DIMS:
         if d < case.d:
             words = f"a kernel that multiplies only the first {d} of {case.d} channels of q and K"

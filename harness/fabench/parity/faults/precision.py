@@ -19,6 +19,9 @@ def faults(case: Case) -> Iterator[Fault]:
     half = to_dtype(case.dtype)
     yield fault("precision", "P rounded to fp8 e4m3", softmax=_rounded_weights(_fp8(torch.float8_e4m3fn)))
     yield fault("precision", "P rounded to fp8 e5m2", softmax=_rounded_weights(_fp8(torch.float8_e5m2)))
+    for name in ("bf16", "fp16"):
+        if name != case.dtype:
+            yield fault("precision", f"P rounded to {name}", softmax=_rounded_weights(to_dtype(name)))
     if case.dtype == "fp32":
         yield fault(
             "precision",

@@ -27,6 +27,8 @@ def faults(case: Case) -> Iterator[Fault]:
         "exp of scores that were multiplied by log2 e": right * math.log2(math.e),
         "attention with the sign of the scores wrong": -right,
     }
+    if case.scale is not None:
+        others["attention that multiplies the scale it was given by 1/sqrt(d)"] = right * case.d**-0.5
     padded = 1 << (case.d - 1).bit_length()
     if case.scale is None and padded != case.d:
         others[f"attention with 1/sqrt({padded}), d padded to a power of two"] = padded**-0.5

@@ -10,13 +10,17 @@ import torch
 from fabench.inputs import Tensors, in_margins, margins, rotate
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict
 from fabench.parity.probes.allocation import Guarded, runs_compiled
-from fabench.parity.probes.repeats import must_agree, under
+from fabench.parity.probes.repeats import blaming, must_agree, under
 
 MARGINS = (math.nan, 1.0e4)
 
 
 def run(bench: Bench) -> Verdict:
     """NaN margins, then margins of 1e4: unchanged after each call, and the outputs agree."""
+    return blaming(bench, lambda: _run(bench))
+
+
+def _run(bench: Bench) -> Verdict:
     if any(0 in x.stride() and x.numel() for _, x in bench.tensors.items()):
         return NotApplicable("expanded tensors have no margins of their own")
     runs = []

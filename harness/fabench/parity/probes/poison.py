@@ -9,13 +9,17 @@ import torch
 from fabench.inputs import rotate
 from fabench.parity.bench import Bench, NotApplicable, Passed, Verdict
 from fabench.parity.probes.allocation import Poisoned, runs_compiled
-from fabench.parity.probes.repeats import must_agree, under
+from fabench.parity.probes.repeats import blaming, must_agree, under
 
 FILLS = (0xFF, 0x00, 0x7B)
 
 
 def run(bench: Bench) -> Verdict:
     """Three runs over three fills: each obeys the rule, and they agree."""
+    return blaming(bench, lambda: _run(bench))
+
+
+def _run(bench: Bench) -> Verdict:
     runs = []
     for byte in FILLS:
         freed_blocks(bench, byte)

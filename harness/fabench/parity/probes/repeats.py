@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,7 +11,13 @@ import torch
 
 from fabench.inputs import Tensors, rotate
 from fabench.outcome import Failure, sentence
-from fabench.parity.bench import Bench, Failed, NotApplicable, first_index
+from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict, first_index
+from fabench.parity.extent import row_rho
+from fabench.parity.probes.allocation import Poisoned, runs_compiled
+from fabench.parity.rule import limits
+
+FICKLE = "equal calls give different answers: a race, or state left over from the call before"
+PLAIN_CALLS = 10
 
 
 def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
@@ -54,3 +61,32 @@ def must_agree(
     if differing:
         bench.judge_again({name: second[name] for name in differing}, f"{what}: ")
     return differing
+
+
+def blaming(bench: Bench, probe: Callable[[], Verdict]) -> Verdict:
+    """The probe's verdict; of a kernel whose plain calls differ among themselves, the failure is named so."""
+    try:
+        return probe()
+    except Failed as failed:
+        if failed.named is None and _is_fickle(bench):
+            failed.named = FICKLE
+        raise
+
+
+def _is_fickle(bench: Bench) -> bool:
+    """True if calls on equal inputs, over memory filled alike, differ by more than two correct answers may."""
+    runs = []
+    for _ in range(PLAIN_CALLS):
+        mode = contextlib.nullcontext() if runs_compiled() else Poisoned(0x00)
+        outputs = under(mode, bench, rotate(bench.tensors, 0))
+        if isinstance(outputs, NotApplicable):
+            return False
+        runs.append({name: x.clone() for name, x in outputs.items() if name != "LSE"})
+    top = limits(bench.case, bench.accuracy)[0]
+    for name, first in runs[0].items():
+        e = bench.expected[name]
+        for other in runs[1:]:
+            rho = row_rho(e.select(other[name]), e.select(first), 2 * e.tolerance[bench.accuracy])
+            if bool((rho > top).any()):
+                return True
+    return False
