@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import runpy
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,14 @@ from mutants.variants import VARIANTS
 from proof import CPU, FULL, KILLS
 
 GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
+PLAIN_LEAK = """
+import torch
+
+def NextKeyLeaked(q, k, v, causal=False):
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(1 + k.shape[2] - q.shape[2])
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask if causal else None)
+"""
 SMALL = dataclasses.replace(FULL, batch=1, heads=2, kv_heads=1, Nq=33, Nk=33, d=16, dv=16)
 
 
@@ -30,9 +41,25 @@ def text_of(mutant: str, probe: ProbeName, trial: Trial) -> str:
 
 
 def run(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / "repro.py"
+    """Run a script in a child that has torch already: importing it would take longer than all else."""
+    path, out, err = tmp_path / "repro.py", tmp_path / "out.txt", tmp_path / "err.txt"
     path.write_text(text)
-    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if (pid := os.fork()) == 0:
+        code = 1
+        try:
+            sys.stdout, sys.stderr = out.open("w"), err.open("w")
+            runpy.run_path(str(path), run_name="__main__")
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return subprocess.CompletedProcess(str(path), os.waitstatus_to_exitcode(status), out.read_text(), err.read_text())
 
 
 @pytest.mark.parametrize(
@@ -62,6 +89,17 @@ def test_a_wrong_value_is_shown_by_a_script_with_a_seed(
     assert "AssertionError: the kernel is wrong here" in done.stderr
     assert "expected" in done.stdout
     assert "got" in done.stdout
+
+
+def test_a_script_runs_as_a_program_without_fabench(tmp_path: Path) -> None:
+    path = tmp_path / "repro.py"
+    path.write_text(text_of("NextKeyLeaked", "mask", Trial(dataclasses.replace(SMALL, causal=True), ("mask",))))
+    (tmp_path / "fabench.py").write_text("raise ImportError('fabench is not installed')")
+    (tmp_path / "gallery.py").write_text(PLAIN_LEAK)
+    path.write_text(path.read_text().replace(str(GALLERY), str(tmp_path / "gallery.py")))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "AssertionError: the kernel is wrong here" in done.stderr
 
 
 def test_inputs_without_a_short_code_are_written_into_the_script(tmp_path: Path) -> None:
