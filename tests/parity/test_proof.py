@@ -82,6 +82,7 @@ RIGHT_CASES: tuple[Case, ...] = (
     dataclasses.replace(BASE, dtype="fp16", layout="bshd", inputs="sink"),
     dataclasses.replace(BASE, dtype="fp32", inputs="constant_v", heads=2, kv_heads=2),
     dataclasses.replace(BASE, dtype="fp16", inputs="near_overflow", softcap=30.0, causal=True, d=128, dv=128),
+    dataclasses.replace(BASE, dtype="fp16", inputs="neglse", softcap=30.0),
     dataclasses.replace(BASE, dtype="bf16", inputs="constant_v", scale=0.0, Nq=15, Nk=15),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from brute_force import brute_force
 from fabench import inputs, reference
 from fabench.case import Case
 from fabench.names import INPUTS
+from fabench.parity.rule import judge
 from fabench.reference import problem
 
 
@@ -137,3 +140,22 @@ def test_the_estimate_grows_with_the_work_and_sampling_makes_long_cases_cheap() 
     assert reference.estimate_seconds(forward, "cuda", rows="sampled") < 0.1 * reference.estimate_seconds(
         forward, "cuda"
     )
+
+
+@pytest.mark.parametrize(("inputs_", "softcap"), [("near_overflow", 0.0), ("std3", 30.0), ("neglse", 30.0)])
+def test_rounded_scores_are_within_class_b_however_large_they_are(inputs_: str, softcap: float) -> None:
+    """Another draw of the roundings (the scale before the GEMM or after it) is as right as the emulated one."""
+    case = Case(1, 2, 65, 65, 64, dtype="bf16", inputs=inputs_, softcap=softcap, direction="backward")  # type: ignore[arg-type]
+    for seed in range(6):
+        case = dataclasses.replace(case, seed=seed)
+        t = inputs.make(case, "cpu")
+        q, k, v = (x.detach().clone().requires_grad_() for x in (t.q, t.k, t.v))
+        S = (q @ k.mT) * case.softmax_scale
+        S = softcap * torch.tanh(S / softcap) if softcap else S
+        O = torch.softmax(S, -1) @ v
+        outputs = {
+            "O": O.detach(),
+            **dict(zip(("dQ", "dK", "dV"), torch.autograd.grad(O, (q, k, v), t.dO), strict=True)),
+        }
+        found = judge(case, reference.compute(case, t, accuracy=("B",)), outputs, "B")
+        assert found.passed, found.message

@@ -20,7 +20,7 @@ COLUMNS = ("passed", "failed", "crashed", "timeout", "oom", "unsupported", "skip
 def render(verdict: Verdict, *, explain: bool = False, width: int | None = None) -> str:
     """The whole report, prose at most `width` wide; `explain` adds the evidence behind each name."""
     width = min(WIDTH, width or WIDTH)
-    parts = [_filled(_headline(verdict), width)]
+    parts = [_filled(_headline(verdict), width) if width < WIDTH else _headline(verdict)]
     if verdict.findings:
         parts.append("\n".join(_findings(verdict, explain, width)))
     parts += [_probes(verdict, width), _accuracy(verdict)]

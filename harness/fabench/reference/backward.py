@@ -8,7 +8,7 @@ import torch
 
 from fabench.reference.forward import Forward
 from fabench.reference.merge import finite
-from fabench.reference.rounding import EXACT, Model
+from fabench.reference.rounding import EXACT, Model, score_spread
 from fabench.reference.scores import Tile
 
 
@@ -106,8 +106,8 @@ class Backward:
                 flat = None if scores.slope is None else W.square()
                 W = (W if scores.slope is None else W * scores.slope).square_()
                 mean_key = (P if scores.slope is None else P * scores.slope) @ k
+                S2 = score_spread(scores.S, P, self.forward.lse[family], tile.case).square_()
                 P2 = P.square_()
-                S2 = finite(scores.S).square()
         k2, q2, dO2 = k.square(), tile.q.square(), self.dO.square()
         squares_dQ, squares_dK, squares_dV = W @ k2, W.transpose(-1, -2) @ q2, P2.transpose(-1, -2) @ dO2
         k_norms, q_norms = k2.sum(-1, keepdim=True), q2.sum(-1, keepdim=True)

@@ -9,7 +9,7 @@ import torch
 from fabench.reference.merge import State, finite, merge
 from fabench.reference.positions import Positions, hides_all
 from fabench.reference.problem import Problem, take
-from fabench.reference.rounding import EXACT, Model
+from fabench.reference.rounding import EXACT, Model, score_spread
 from fabench.reference.scores import Tile
 
 Family = tuple[Model, ...]
@@ -91,9 +91,10 @@ class Forward:
                     if model in late:
                         late[model] += model.P(E / divisors[family]) @ model.operand(v)
                 if family[0] is EXACT:
+                    sigma = score_spread(S, E / divisors[family], self.states[family].lse, self.problem.case)
                     spread += (E @ norms)[..., 0]
                     squares += E.square_() @ v_squared
-                    weighted += (E.mul_(finite(S).square()) @ norms)[..., 0]
+                    weighted += (E.mul_(sigma.square_()) @ norms)[..., 0]
         self.O = {
             model: model.out(sums[model] if model.normalised else sums[model] / divisors[family])
             for family in self.groups

@@ -211,17 +211,17 @@ class _Oracle:
         row_score = FP32_SCORE_ERROR * s * self.reach
         key_score = FP32_SCORE_ERROR * s * g.reach * (keys if self.keys is None else keys.gather(1, self.keys))
         noise_dQ = eta * s * norm_k[:, None, None] + row_score * _length(squares_dQ)
-        noise_dQ += SLOPE_ERROR * s * self.flat_dQ.sqrt()
-        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK) + SLOPE_ERROR * s * g.flat_dK.sqrt()
+        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK)
         noise_dV = eta * norm_dO[:, None] + key_score * _length(g.squares_dV)
         by_row = self._attended(case.mask, self.rows, self.row_shape)
         by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
         rows, heads = (case.batch, case.heads), (case.batch, case.kv_heads)
         weighted_dQ, weighted_dK = s * self.weighted_dQ.sqrt(), s * g.weighted_dK.sqrt()
         weighted_dV, delta = g.weighted_dV.sqrt(), s * self.delta_error
+        slope_dQ, slope_dK = s * self.flat_dQ.sqrt(), s * g.flat_dK.sqrt()
         return {
-            "dQ": self._expected(self.dQ, squares_dQ, weighted_dQ, by_row, noise_dQ, rows, self.rows, delta),
-            "dK": self._expected(g.dK, squares_dK, weighted_dK, by_key, noise_dK, heads, self.keys),
+            "dQ": self._expected(self.dQ, squares_dQ, weighted_dQ, by_row, noise_dQ, rows, self.rows, delta, slope_dQ),
+            "dK": self._expected(g.dK, squares_dK, weighted_dK, by_key, noise_dK, heads, self.keys, slope=slope_dK),
             "dV": self._expected(g.dV, g.squares_dV, weighted_dV, by_key, noise_dV, heads, self.keys),
         }
 
@@ -253,18 +253,19 @@ class _Oracle:
         heads: tuple[int, int],
         rows: torch.Tensor | None,
         delta_error: torch.Tensor | float = 0.0,
+        slope: torch.Tensor | float = 0.0,
         late: Mapping[Model, torch.Tensor] = MappingProxyType({}),
     ) -> Expected:
         """N_r = |T^m - T*| + u/2 |T*| + u/4 A + u/2 delta's error + fp32 sums + noise, a row; 0 for contract zeros.
 
-        Class B adds u/2 (Σ P²S²|V|²)^½ (`weighted`): its scores are off by u|S|, and one emulated draw of that may be
-        small by chance. `late` is |T^m - T*| of an O whose P is rounded after the division. `squares` is A² by channel;
-        `count` how many terms the row sums, 0 making it a contract zero; `noise` the underflow and what fp32 scores,
-        LSE and slopes are off by.
+        Class B adds u/2 (Σ P²S²|V|²)^½ (`weighted`), for its scores are off by u|S|, and u (Σ W²K²)^½ without the
+        softcap's slope (`slope`), for that is off by 2u: one emulated draw of either may be small by chance. `late` is
+        |T^m - T*| of an O whose P is rounded after the division. `squares` is A² by channel; `count` how many terms the
+        row sums, 0 making it a contract zero; `noise` the underflow and what fp32 scores and LSE are off by.
         """
         exact = values[EXACT]
         length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
-        noise = noise + FP32_UNIT * count.sqrt() * length
+        noise = noise + FP32_UNIT * count.sqrt() * length + SLOPE_ERROR * slope
         tolerance: dict[Accuracy, torch.Tensor] = {}
         errors: dict[Accuracy, float] = {}
         for m in self.models:
@@ -273,7 +274,7 @@ class _Oracle:
             N = emulated + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
             assert m.accuracy is not None
             if m.accuracy == "B":
-                N = N + m.unit / 2 * weighted
+                N = N + m.unit / 2 * weighted + m.unit * slope
             tolerance[m.accuracy] = torch.where(empty, 0.0, N).view(*heads, -1)
             errors[m.accuracy] = float(difference.abs().max()) if difference.numel() else 0.0
         even = exact.shape[-1] ** -0.5

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 
 import torch
 
+from fabench.case import Case
 from fabench.dtypes import DTYPES, TF32_UNIT
 from fabench.names import Accuracy
+from fabench.reference.merge import finite
 
 Round = Callable[[torch.Tensor], torch.Tensor]
+LARGEST_ERROR = 60.0
+"""Nats: further off, exp(S) is any number."""
 
 
 def exactly(x: torch.Tensor) -> torch.Tensor:
@@ -81,3 +85,16 @@ def model(accuracy: Accuracy, dtype: str) -> Model:
         dS=rounded,
         out=rounded,
     )
+
+
+def score_spread(S: torch.Tensor, P: torch.Tensor, lse: torch.Tensor, case: Case) -> torch.Tensor:
+    """(e^δ - 1) / u: how far the relative errors of class B in the scores move each weight P = exp(S - LSE).
+
+    δ is u |S|, and beside it what the errors of all scores do to the row's LSE: u |LSE| (1 - P), for where one key has
+    all the weight they cancel. It is linear for all but the largest scores. With a softcap three numbers are rounded on
+    the way, and not one.
+    """
+    unit = DTYPES[case.dtype].unit
+    size = torch.hypot(finite(S), (1.0 - P).mul_(finite(lse)[..., None]))
+    error = size.mul_(unit * (3**0.5 if case.softcap else 1.0)).clamp_(max=LARGEST_ERROR)
+    return torch.expm1(error).div_(unit)
