@@ -78,6 +78,7 @@ KILLS: tuple[Kill, ...] = (
     Kill("NoRescaleOfO", "rho", "does not rescale O", FULL),
     Kill("NoScale", "rho", "without the 1/sqrt(d) scale"),
     Kill("ScaleFivePercent", "rho", "1.05 times the scale"),
+    Kill("SecondBatchEntryScaled", "rho", "1.03 times the scale", dataclasses.replace(FULL, dtype="fp16")),
     Kill("Base2Softmax", "rho", "not multiplied by log2 e"),
     Kill("ScaleRoundedInQ", "rho", "scale folded into q", dataclasses.replace(FULL, d=80, inputs="std6")),
     Kill("SoftcapForgotten", "rho", "without the softcap", dataclasses.replace(FULL, softcap=5.0, inputs="std3")),

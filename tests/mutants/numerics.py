@@ -124,3 +124,13 @@ class ScaleOfPaddedD(Kernel):
 class WeightsInBf16(Kernel):
     def to_p(self, p: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return p.to(torch.bfloat16).float()
+
+
+class SecondBatchEntryScaled(Kernel):
+    """3 % too large a scale in one batch entry."""
+
+    def score(self, q: torch.Tensor, k: torch.Tensor, call: Call) -> torch.Tensor:
+        s = super().score(q, k, call)
+        if len(s) > 1:
+            s[1] *= 1.03
+        return s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from fabench.case import Case
 from fabench.inputs import Tensors
 from fabench.names import Accuracy
 from fabench.parity.extent import bad_rows, place, row_rho
-from fabench.parity.faults import Fault, Problem, formulas, roundings
+from fabench.parity.faults import Fault, Problem, fitted, formulas, roundings
 from fabench.reference import Reference
 from fabench.reference.rounding import model
 
@@ -66,7 +67,8 @@ def matches(
     problem = Problem.of(case, tensors)
     unit = model(accuracy, case.dtype).unit
     found = []
-    for fault in formulas(case):
+    near = fitted(problem, got["O"], wrong["O"]) if "O" in wrong else ()
+    for fault in itertools.chain(formulas(case), near):
         computed = fault.outputs(problem, backward="O" not in wrong)
         one = _explains(fault, got, wrong, computed, expected, accuracy, unit)
         if one is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from fabench.case import Case
 from fabench.parity.faults import empty_rows, gradients, indexing, masks, precision, scaling, softmaxes
 from fabench.parity.faults.dense import Attention, Fault, Problem
@@ -17,9 +19,14 @@ def formulas(case: Case) -> Iterator[Fault]:
         yield from kind.faults(case)
 
 
+def fitted(problem: Problem, got: torch.Tensor, rows: torch.Tensor) -> Iterator[Fault]:
+    """Faults whose one number is read off the wrong rows of O."""
+    return scaling.fitted(problem, got, rows)
+
+
 def roundings(case: Case) -> Iterator[Fault]:
     """Faults that compute the right thing too coarsely: their errors can be correlated."""
     return precision.faults(case)
 
 
-__all__ = ["Attention", "Fault", "Problem", "formulas", "roundings"]
+__all__ = ["Attention", "Fault", "Problem", "fitted", "formulas", "roundings"]

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import torch
 
 from fabench.case import Case
-from fabench.parity.faults.dense import Attention, Fault, fault
+from fabench.parity.faults.dense import Attention, Fault, Problem, fault
 from fabench.reference.rounding import to_dtype
 
-FACTORS = (0.5, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 2.0)
+FACTORS = (0.5, 0.8, 0.9, 1.1, 1.25, 2.0)
+STEP, STEPS, LARGEST_STEP = 1e-3, 4, 0.1
+"""Of the fit of a factor of the scale: difference quotient, how often, and how far at a time."""
 
 
 def faults(case: Case) -> Iterator[Fault]:
@@ -77,3 +79,26 @@ def _mask_before_cap(self: Attention) -> torch.Tensor:
 
 def _flat(self: Attention) -> torch.Tensor:
     return torch.zeros_like(self.uncapped).masked_fill(~self.mask, -torch.inf)
+
+
+def fitted(problem: Problem, got: torch.Tensor, rows: torch.Tensor) -> Iterator[Fault]:
+    """The scale that fits `rows` [batch, heads, Nq] of a wrong O best, if it is another one, by a few Newton steps."""
+    right, factor = problem.case.softmax_scale, 1.0
+    if not right or not bool(torch.isfinite(got[rows]).all()):
+        return
+
+    def output(by: float) -> torch.Tensor:
+        with_scale = fault("scale", "", scale=_constant(right * by))
+        return with_scale.outputs(problem, backward=False)["O"][rows]
+
+    for _ in range(STEPS):
+        here = output(factor)
+        slope = (output(factor * (1.0 + STEP)) - here) / (factor * STEP)
+        size = float(slope.square().sum())
+        if not size:
+            return
+        step = float((slope * (got[rows] - here)).sum()) / size
+        factor += max(-LARGEST_STEP, min(LARGEST_STEP, step))
+    words = f"{factor:.3g}"
+    if words not in {f"{f:g}" for f in (*FACTORS, 1.0)} and factor > 0:
+        yield fault("scale", f"attention with {words} times the scale", scale=_constant(right * float(words)))
