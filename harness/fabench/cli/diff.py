@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.cli.stdout import say
-from fabench.cli.targets import check_regular, check_targets, write_text
+from fabench.cli.targets import check_regular, check_targets
 from fabench.cli.words import parse_words
 from fabench.errors import UsageError
+from fabench.output_files import write_text
 
 if TYPE_CHECKING:
     from fabench.diff import Options, Report, Side, Thresholds

@@ -16,6 +16,7 @@ import click
 from fabench.cli.seconds import Seconds
 from fabench.errors import BackendError, UsageError
 from fabench.interrupts import interrupts
+from fabench.output_files import obstacle
 
 if TYPE_CHECKING:
     from fabench.parity.runner import Kernel, Options, Watcher
@@ -185,17 +186,8 @@ def write(path: Path | None, content: Callable[[Path], object]) -> str | None:
 
 def writable(path: Path | None) -> None:
     """Raise UsageError before the work if the file could not be written after it; leaves no new file."""
-    if path is None:
-        return
-    there = path.exists()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise UsageError(f"'{path}' must be a file that can be written, got {error.strerror}") from None
+    if path is not None and (why := obstacle(path)) is not None:
+        raise UsageError(f"'{path}' must be a file that can be written, got {why}")
 
 
 def writable_folder(path: Path | None) -> None:

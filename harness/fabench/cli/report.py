@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fabench.errors import UsageError
+from fabench.output_files import write_text
 
 
 @click.command()
@@ -48,9 +49,5 @@ def command(
     if not outcomes:
         raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")
     page = render(results, outcomes, published)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page)
-    except OSError as error:
-        raise UsageError(f"'{out}' cannot be written: {error.strerror}") from None
+    write_text(out, page)
     click.echo(str(out))

@@ -29,14 +29,6 @@ def same(one: Path, other: Path) -> bool:
     return one.absolute() == other.absolute()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file. Raises UsageError if that fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
-
-
 def check_regular(paths: Iterable[Path]) -> None:
     """Raise UsageError for a pipe or a device, which can be read only once."""
     for path in paths:

@@ -11,6 +11,7 @@ from fabench.case import Case
 from fabench.errors import RecordError, UsageError
 from fabench.explain import Explanation, explain
 from fabench.gpus import Gpu
+from fabench.output_files import obstacle, write_text
 from fabench.profiling.kernel import Profile
 from fabench.records import Harness, Identity, Record, Software
 from fabench.tiling import Tiling
@@ -45,23 +46,13 @@ class StoredProfile(Record):
 
 def check_writable(path: Path) -> None:
     """Raise UsageError if `write` could not write there, before minutes are spent on what to write."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        existed = path.exists()
-        path.open("ab").close()
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+    if (why := obstacle(path)) is not None:
+        raise UsageError(f"'{path}' cannot be written: {why}")
 
 
 def write(path: Path, stored: StoredProfile) -> None:
     """Write it as one JSON object. Raises UsageError if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(stored.model_dump_json(by_alias=True, indent=1) + "\n")
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+    write_text(path, stored.model_dump_json(by_alias=True, indent=1) + "\n")
 
 
 def read(path: Path) -> StoredProfile:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 import torch
 
 from fabench.inputs import Tensors, in_margins, margins, rotate
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict
-from fabench.parity.probes.allocation import Guarded, runs_compiled
+from fabench.parity.probes.allocation import Guarded
 from fabench.parity.probes.repeats import blaming, must_agree, under
 
 MARGINS = (math.nan, 1.0e4)
@@ -28,8 +27,7 @@ def _run(bench: Bench) -> Verdict:
         guarded = Tensors(**{n: in_margins(x, value) for n, x in rotate(bench.tensors, 0).items()})
         before = {n: margins(x) for n, x in guarded.items()}
         allocations = Guarded()
-        mode = contextlib.nullcontext() if runs_compiled() else allocations
-        outputs = under(mode, bench, guarded)
+        outputs = under(allocations, bench, guarded)
         if isinstance(outputs, NotApplicable):
             return outputs
         bench.subject.synchronize()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 from fabench.inputs import rotate
 from fabench.parity.bench import Bench, NotApplicable, Passed, Verdict
-from fabench.parity.probes.allocation import Poisoned, runs_compiled
+from fabench.parity.probes.allocation import Poisoned
 from fabench.parity.probes.repeats import blaming, must_agree, under
 
 FILLS = (0xFF, 0x00, 0x7B)
@@ -23,8 +21,7 @@ def _run(bench: Bench) -> Verdict:
     runs = []
     for byte in FILLS:
         freed_blocks(bench, byte)
-        mode = contextlib.nullcontext() if runs_compiled() else Poisoned(byte)
-        outputs = under(mode, bench, rotate(bench.tensors, 0))
+        outputs = under(Poisoned(byte), bench, rotate(bench.tensors, 0))
         if isinstance(outputs, NotApplicable):
             return outputs
         bench.judge_again(outputs, f"with uninitialised memory filled with 0x{byte:02X}: ")

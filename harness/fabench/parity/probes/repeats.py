@@ -29,9 +29,12 @@ def everything(bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def under(mode: AbstractContextManager[Any], bench: Bench, tensors: Tensors) -> dict[str, torch.Tensor] | NotApplicable:
-    """`everything` with a dispatch mode on; a kernel that cannot run under one (compiled graphs) is not blamed."""
+    """`everything` with a dispatch mode on; a kernel that cannot run under one (compiled graphs) is not blamed.
+
+    Where torch.compile is at work the mode stays off: see `runs_compiled`.
+    """
     try:
-        with mode:
+        with contextlib.nullcontext() if runs_compiled() else mode:
             return everything(bench, tensors)
     except (Failure, torch.OutOfMemoryError):
         raise
@@ -46,6 +49,11 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.contiguous().view(width), b.contiguous().view(width))
 
 
+def first_difference(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
+    """Where two tensors first differ; NaN equals NaN."""
+    return first_index((a != b) | (a.isnan() != b.isnan()))
+
+
 def must_agree(
     bench: Bench, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], what: str
 ) -> list[str]:
@@ -53,7 +61,7 @@ def must_agree(
     differing = [name for name in first if not same_bits(first[name], second[name])]
     for name in differing:
         if name in bench.subject.facts.deterministic:
-            at = first_index((first[name] != second[name]) | (first[name].isnan() != second[name].isnan()))
+            at = first_difference(first[name], second[name])
             raise Failed(
                 f"{what}: '{name}' is declared deterministic and differs, {float(first[name][at]):.9g} and "
                 f"{float(second[name][at]):.9g} at {list(at)}"
@@ -77,8 +85,7 @@ def _is_fickle(bench: Bench) -> bool:
     """True if calls on equal inputs, over memory filled alike, differ by more than two correct answers may."""
     runs = []
     for _ in range(PLAIN_CALLS):
-        mode = contextlib.nullcontext() if runs_compiled() else Poisoned(0x00)
-        outputs = under(mode, bench, rotate(bench.tensors, 0))
+        outputs = under(Poisoned(0x00), bench, rotate(bench.tensors, 0))
         if isinstance(outputs, NotApplicable):
             return False
         runs.append({name: x.clone() for name, x in outputs.items() if name != "LSE"})

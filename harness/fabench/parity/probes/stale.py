@@ -6,8 +6,8 @@ An answer is the caller's: later calls must not change it, and its backward pass
 from __future__ import annotations
 
 from fabench.inputs import rotate
-from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, first_index
-from fabench.parity.probes.repeats import everything, same_bits
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict
+from fabench.parity.probes.repeats import everything, first_difference, same_bits
 
 OVERWRITTEN = "it answers every call in the same memory: a later call overwrites an earlier answer"
 LAST_FORWARD = "its backward pass uses what the last forward pass left behind, not its own"
@@ -33,7 +33,7 @@ def run(bench: Bench) -> Verdict:
     bench.judge(bench.expected.rotated(1), everything(bench, other), other, "other memory of the same shapes: ")
     for name, x in first.items():
         if not same_bits(x, kept[name]):
-            at = first_index((x != kept[name]) | (x.isnan() != kept[name].isnan()))
+            at = first_difference(x, kept[name])
             change = f"{float(kept[name][at]):.6g} became {float(x[at]):.6g}"
             message = f"'{name}' of the first call is changed by later calls, at {list(at)}: {change}"
             raise Failed(message, named=OVERWRITTEN)
