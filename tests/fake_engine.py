@@ -25,7 +25,7 @@ class Kernel:
     """
 
     device: float | Callable[[], float]
-    host: float = 5 * US
+    host: float | Callable[[], float] = 5 * US
     side: float = 0.0
     syncs: bool = False
 
@@ -64,9 +64,9 @@ class FakeEngine:
             if kernel.syncs:
                 raise RuntimeError("operation not permitted when stream is capturing")
             self._captured.append(kernel)
-            self.host += kernel.host
+            self.host += kernel.host() if callable(kernel.host) else kernel.host
             return
-        self.host += kernel.host
+        self.host += kernel.host() if callable(kernel.host) else kernel.host
         if kernel.syncs:
             self.host = max(self.host, self.stream)
         self._queue(kernel.device() if callable(kernel.device) else kernel.device)

@@ -49,17 +49,18 @@ def test_a_gpu_that_nobody_knows_still_gets_a_prediction():
     assert 0 < forecast.call_seconds(TRAINING, "flash", Device("cuda", "Mystery 9000")) < 1
 
 
-def test_idle_time_at_a_duty_of_a_tenth_is_most_of_a_burst_row():
+def test_idle_time_at_a_duty_of_a_fifth_is_most_of_a_burst_row():
     row = forecast.row_seconds(TRAINING, 1e-3, H200, "burst", 0.5)
-    busy = 30 * 1.1e-3
-    assert row - forecast.OVERHEAD_S > 10 * busy
+    samples, windows = 3 * 5 + 30, 3 + 6
+    work, spins = samples * 1.04e-3 + windows * 1e-3, samples * 0.6e-3
+    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 1e-3 + 5 * work + spins)
 
 
 def test_a_call_longer_than_a_window_is_sampled_five_times_with_as_much_idle_time():
     row = forecast.row_seconds(TRAINING, 0.2, H200, "burst", 0.5)
     assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 0.2 + (3 + 5) * (0.2 + 0.2))
     row = forecast.row_seconds(TRAINING, 0.02, H200, "burst", 0.5)
-    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 0.02 + (3 + 5) * (0.02 + 0.09))
+    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 0.02 + (3 + 5) * (0.02 + 0.04))
 
 
 def test_sustained_settles_for_three_seconds_first():

@@ -38,8 +38,8 @@ OTHER_CALLS = 6
 """Calls that are not timed: the check before, the two after, the memory pass and the profiler's."""
 CPU_THREAD_FLOPS, CPU_BANDWIDTH = 1e11, 2e10
 UNKNOWN_GPU_FLOPS, UNKNOWN_GPU_BANDWIDTH = 50e12, 1e12
-SPAN_OVERHEAD_NS = 100e3
-"""Flush and spin before a timed span."""
+FLUSH_NS, SPIN_NS = 40e3, 600e3
+"""Before a timed span: the flush, and the spin for as long as PyTorch takes to queue a call."""
 WORKER_START_S = 6.0
 """A fresh worker: Python, torch, the device's context, its canaries."""
 
@@ -69,13 +69,15 @@ def row_seconds(case: Case, call_s: float, device: Device, requested: Regime, se
         idle_ns = max(t_ns, rules.long_call_idle_ns) if rules.duty < 1 else 0.0
         calls = rules.long_calls or max(5, math.ceil(seconds * 1e9 / t_ns))
         return untimed_s + (WARMUP_WINDOWS + calls) * (t_ns + idle_ns) / 1e9
-    each_ns = span_ns + (SPAN_OVERHEAD_NS if rules.flush else 0.0)
+    each_ns, spin_ns = span_ns + (FLUSH_NS if rules.flush else 0.0), SPIN_NS if rules.spin else 0.0
     gate_ns = GATE_NS if rules.gated else 0.0
-    a_window = max(1, min(CHECKPOINTS[0], int((rules.window_ns - gate_ns) / each_ns)))
+    a_window = max(1, min(CHECKPOINTS[0], int((rules.window_ns - gate_ns) / (each_ns + spin_ns))))
     samples = _samples(span_ns, seconds, noisy=regime == "cpu")
     windows = math.ceil(samples / a_window)
-    busy_ns = WARMUP_WINDOWS * (a_window * each_ns + gate_ns) + samples * each_ns + windows * gate_ns
-    return untimed_s + busy_ns / rules.duty / 1e9
+    windows += WARMUP_WINDOWS
+    samples += WARMUP_WINDOWS * a_window
+    work_ns = samples * each_ns + windows * gate_ns
+    return untimed_s + (work_ns / rules.duty + samples * spin_ns) / 1e9
 
 
 def _samples(span_ns: float, seconds: float, *, noisy: bool) -> int:

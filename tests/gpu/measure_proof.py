@@ -83,8 +83,13 @@ def table_of(results: dict[str, Any]) -> str:
         )
     for entry in results.get("idle") or []:
         lines.append(
-            f"window {entry['window_ms']} ms, duty {entry['duty']:.0%}: cv "
+            f"duty {entry['duty']:.0%} gated {entry['gated']} retry {entry['retry_s']} s: {entry['row_s']:.2f} s, "
+            "cv "
             + " ".join(f"{value:.3%}" for value in entry["cv"].values())
+            + " medians "
+            + " ".join(
+                f"{median(found) / median(results['idle'][0]['ns'][name]):.4f}" for name, found in entry["ns"].items()
+            )
         )
     for name in ("hot", "gate", "sustained", "canary"):
         lines.append(f"{name}: {json.dumps(results.get(name))[:600]}")

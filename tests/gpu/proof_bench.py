@@ -22,7 +22,7 @@ from fabench.launches import Launches  # noqa: E402
 from fabench.measure.engine import engine_for  # noqa: E402
 from fabench.measure.method import method_for  # noqa: E402
 from fabench.measure.rules import RULES, Rules  # noqa: E402
-from fabench.measure.sampling import Burst, Candidate, Limits, Measurement, measure, median  # noqa: E402
+from fabench.measure.sampling import Burst, Candidate, Limits, Measurement, measure, median, quiet_gc  # noqa: E402
 from fabench.measure.telemetry import Reader  # noqa: E402
 from fabench.measure.track import Track  # noqa: E402
 from fabench.measure.window import Windows  # noqa: E402
@@ -61,9 +61,15 @@ MORE = [
 SPIN = [
     Row(b, 1024, 4, causal=c)
     for c in (False, True)
-    for b in ("sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "triton-flash", "flash-attn", "flash-attn-3")
+    for b in ("sdpa-cudnn", "sdpa-flash", "sdpa-efficient", "triton", "flash-attn", "flash-attn-3")
 ]
-IDLE = [Row("sdpa-cudnn", 4096, 4), Row("sdpa-flash", 4096, 4), Row("sdpa-cudnn", 8192, 2)]
+IDLE = [
+    Row("sdpa-cudnn", 4096, 4),
+    Row("sdpa-flash", 4096, 4),
+    Row("sdpa-cudnn", 8192, 2),
+    Row("sdpa-flash", 16384, 1, d=64, causal=True),
+    Row("sdpa-cudnn", 1024, 4),
+]
 SUSTAINED = [Row("sdpa-cudnn", 4096, 4), Row("sdpa-flash", 4096, 4)]
 DRY = [Row("naive", 128, 1, d=32, heads=2), Row("online", 128, 1, d=32, heads=2)]
 """What --dry runs, on a CPU: the script, not the device, is on trial."""
@@ -115,7 +121,8 @@ class Proof:
         burst = Burst(tracks, rules, FIXED_N, self.engine, lambda *_: None)
         if spin_last:
             burst.windows = Windows(SpinLast(self.engine))  # type: ignore[arg-type]
-        burst.run()
+        with quiet_gc():
+            burst.run()
         return check({track.name: track.out for track in tracks})
 
     def captured(self, rows: Sequence[Row]) -> dict[str, Measurement]:

@@ -127,12 +127,18 @@ def idle(proof: Proof) -> str:
     if not proof.get("idle"):
         return MISSING
     names = list(proof["idle"][0]["cv"])
-    rows = [
-        [f"{e['window_ms']} ms of work, {e['idle_ms']:.0f} ms idle", percent(e["duty"], 0)]
-        + [f"{ms(middle(e['ns'][name]))} ({percent(e['cv'][name])})" for name in names]
-        for e in proof["idle"]
-    ]
-    return table(["window", "duty", *(f"{name}, ms (cv)" for name in names)], rows)
+    rows = []
+    for e in proof["idle"]:
+        calls = sum(len(found) for found in e["ns"].values())
+        rows.append(
+            [
+                percent(e["duty"], 0),
+                f"asked again after {e['retry_s'] * 1e3:.0f} ms" if e["gated"] else "no",
+                f"{(e['device_s'] + e['idle_s']) / calls:.2f}",
+                *(f"{ms(middle(e['ns'][name]))} ({percent(e['cv'][name])})" for name in names),
+            ]
+        )
+    return table(["duty", "canary", "s a row", *(f"{name}, ms (cv)" for name in names)], rows)
 
 
 def hot(proof: Proof) -> str:
@@ -223,10 +229,18 @@ FIGURES: dict[str, Callable[[Proof], str]] = {
 
 
 def main(argv: Sequence[str]) -> None:
-    if len(argv) != 2:
-        sys.exit("usage: python tests/gpu/proof_figures.py PROOF.json docs/measurement.md")
-    proof, guide = json.loads(Path(argv[0]).read_text()), Path(argv[1])
-    guide.write_text(fill(guide.read_text(), proof))
+    if len(argv) < 2:
+        sys.exit("usage: python tests/gpu/proof_figures.py PROOF.json... docs/measurement.md")
+    *proofs, guide = map(Path, argv)
+    guide.write_text(fill(guide.read_text(), joined(proofs)))
+
+
+def joined(proofs: Sequence[Path]) -> Proof:
+    """The first proof, with those parts of the later ones that it lacks."""
+    first, *later = (json.loads(path.read_text()) for path in proofs)
+    for other in later:
+        first = {**{name: part for name, part in other.items() if name in FIGURES}, **first}
+    return first
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_in_bursts_it_rests_as_rows_do() -> None:
     measure_canary(engine, ["bf16"], "burst")
 
     rests = [entry[1] for entry in engine.journal if entry[0] == "sleep"]
-    assert sum(rest > 0.05 for rest in rests) >= 2 + 3  # windows of the GEMM and of the calibration
+    assert sum(rest > 0.03 for rest in rests) >= 2 + 3  # windows of the GEMM and of the calibration
 
 
 def test_sustained_it_runs_a_second_before_what_counts() -> None:

@@ -62,18 +62,20 @@ def test_a_steady_call_is_timed_exactly_and_stops_at_the_first_checkpoint() -> N
     assert out.error is None
 
 
-def test_no_window_holds_more_than_10_ms_of_work_and_the_device_rests_nine_times_as_long() -> None:
+def test_no_window_holds_more_than_10_ms_of_work_and_the_device_rests_four_times_as_long_as_it_worked() -> None:
     engine = FakeEngine()
     run(engine, {"first": Kernel(1 * MS)})  # learns the canary's cold time
     before = len(engine.journal)
     run(engine, {"a": Kernel(noisy(1 * MS, 0.2))})
 
-    sleeps = [entry for entry in engine.journal[before:] if entry[0] == "sleep"]
+    journal = engine.journal[before:]
+    sleeps = [i for i, entry in enumerate(journal) if entry[0] == "sleep"]
     assert len(sleeps) > 20
-    for (_, _, until), (_, rest_s, now) in itertools.pairwise(sleeps[1:]):
-        busy = now - until
-        assert busy <= 10.3 * MS  # the last span may be of the slower kind
-        assert rest_s * 1e9 >= 0.95 * 9 * busy
+    for last, this in itertools.pairwise(sleeps[1:]):
+        (_, _, until), (_, rest_s, now) = journal[last], journal[this]
+        busy, spun = now - until, sum(entry[1] for entry in journal[last:this] if entry[0] == "spin")
+        assert 0 < spun < busy <= 10.3 * MS  # the last span may be of the slower kind
+        assert rest_s * 1e9 >= 0.95 * 4 * (busy - spun)
 
 
 def test_each_timed_span_is_spin_flush_start_call_end_and_the_host_waits_only_at_the_end_of_a_window() -> None:
@@ -117,11 +119,11 @@ def test_the_sampled_time_stops_at_a_checkpoint() -> None:
 
 
 def test_the_wall_stops_a_row_that_is_slow_to_gather_samples() -> None:
-    [out] = run(FakeEngine(), {"a": Kernel(noisy(9 * MS, 0.02))}, limits=Limits(seconds=9.0, wall_s=2.0)).values()
+    [out] = run(FakeEngine(), {"a": Kernel(noisy(9 * MS, 0.02))}, limits=Limits(seconds=9.0, wall_s=1.0)).values()
 
     assert out.stop_reason == "wall"
     assert 15 <= out.n <= 25
-    assert out.wall_s >= 2.0
+    assert out.wall_s >= 1.0
 
 
 def test_a_call_longer_than_10_ms_is_a_window_by_itself_taken_five_times_and_flagged_hot() -> None:
@@ -131,10 +133,10 @@ def test_a_call_longer_than_10_ms_is_a_window_by_itself_taken_five_times_and_fla
     assert (out.n, out.stop_reason) == (5, "n_min")
     assert out.flags == {"hot"}
     assert [len(samples) for _, samples in windows if samples] == [1] * 5
-    assert out.derived.idle_s == pytest.approx(0.09, rel=0.01)
+    assert out.derived.idle_s == pytest.approx(0.04, rel=0.03)
 
 
-def test_a_call_longer_than_90_ms_rests_as_long_as_it_took() -> None:
+def test_a_call_longer_than_40_ms_rests_as_long_as_it_took() -> None:
     [out] = run(FakeEngine(), {"a": Kernel(300 * MS)}).values()
 
     assert out.derived.idle_s == pytest.approx(0.3, rel=0.01)
@@ -160,7 +162,7 @@ def test_warm_up_goes_on_until_three_windows_agree() -> None:
     assert "unstable" not in out.flags
 
 
-def test_warm_up_gives_up_after_three_seconds_and_says_so() -> None:
+def test_warm_up_gives_up_after_a_second_and_a_half_and_says_so() -> None:
     engine, calls = FakeEngine(), [0]
 
     def drifting() -> float:
@@ -426,17 +428,44 @@ def test_enter_is_called_before_each_stretch_of_launches() -> None:
         assert not (before == "sleep" and after == "a")
 
 
-def test_the_graph_regime_replays_a_multiple_of_the_rotation_for_at_least_200_us() -> None:
+@pytest.mark.parametrize(("rotation", "K"), [(12, 48), (39, 78), (40, 40), (500, 40)])
+def test_a_graph_holds_200_us_of_calls_each_on_a_set_of_its_own_or_on_all_sets_equally_often(
+    rotation: int, K: int
+) -> None:
     engine = FakeEngine()
-    [out] = run(engine, {"a": Kernel(5 * US)}, regime="graph", rotation=12).values()
+    [out] = run(engine, {"a": Kernel(5 * US)}, regime="graph", rotation=rotation).values()
 
-    assert out.K == 48
+    assert out.K == out.derived.loops == K
     assert out.samples_ns[0] == pytest.approx(5 * US)
-    assert out.derived.loops == 48
     assert out.replay is not None
     assert out.kept == (out.replay.index, ("copy of", out.replay.output))
     assert out.replay.output == f"a on {out.replay.index}"
-    assert ("replay", 48) in engine.journal
+    assert ("replay", K) in engine.journal
+
+
+def test_a_graph_is_captured_again_if_a_replay_shows_that_a_call_takes_another_time() -> None:
+    engine, launches = FakeEngine(), [0]
+
+    def slow_at_first() -> float:
+        launches[0] += 1
+        return 50 * US if launches[0] <= 10 else 5 * US
+
+    [out] = run(engine, {"a": Kernel(slow_at_first)}, regime="graph", rotation=500).values()
+
+    assert abs(out.K - 40) <= 4
+    assert [entry[1] for entry in engine.journal if entry[0] == "replay"][:3] == [4, 4, out.K]
+
+
+def test_work_on_another_stream_is_seen_though_the_host_was_slow_once() -> None:
+    engine, launches = FakeEngine(), [0]
+
+    def host() -> float:
+        launches[0] += 1
+        return 5 * MS if launches[0] == 1 else 20 * US
+
+    [out] = run(engine, {"a": Kernel(5 * US, side=1 * MS, host=host)}).values()
+
+    assert (out.error or "").startswith("other stream")
 
 
 def test_what_cannot_be_captured_is_unsupported_in_the_graph_regime_with_the_reason() -> None:

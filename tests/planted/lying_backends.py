@@ -13,8 +13,8 @@ _side: list[torch.cuda.Stream] = []
 
 @fabench.backend(name="stale_in_graph")
 def stale_in_graph(q, k, v, causal=False):
-    """Right when it is called; while a graph is captured, the answer of an earlier call."""
-    key = (q.shape, q.dtype, causal, q.data_ptr())
+    """Right when it is called; while a graph is captured, the answer of the last call."""
+    key = (q.shape, q.dtype, causal)
     if q.is_cuda and torch.cuda.is_current_stream_capturing() and key in _remembered:
         return _remembered[key].add(0.0)
     out = scaled_dot_product_attention(q, k, v, is_causal=causal)

@@ -97,5 +97,5 @@ class Probe:
             count = max(1, min(SAMPLES - len(samples), room))
             window = self.windows.run(span, count, 1, flush=False, spin_ns=spin_ns)
             samples += window.samples_ns
-            self.pace.close(window.busy_ns + opening.gate_ns)
+            self.pace.close(window.work_ns + opening.gate_work_ns)
         return median(samples)

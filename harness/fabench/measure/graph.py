@@ -11,7 +11,7 @@ from fabench.measure.engine import Engine
 
 @dataclass
 class Replay:
-    """K captured calls over all input sets in turn; each replay reads and writes the same memory again."""
+    """K captured calls, on the input sets in turn; each replay reads and writes the same memory again."""
 
     run: Callable[[], None]
     index: int
@@ -42,5 +42,9 @@ def capture(engine: Engine, launch: Callable[[int], Any], rotation: int, K: int,
 
 
 def loops(rotation: int, t_ns: float, span_ns: float) -> int:
-    """K: the least multiple of the number of input sets with K·t >= `span_ns`."""
-    return rotation * max(1, -int(-span_ns // (rotation * max(t_ns, 1.0))))
+    """K: the least with K·t >= `span_ns`; beyond the number of input sets the least multiple of it.
+
+    A span is flushed before it starts, so K <= `rotation` calls, each on a set of its own, find no input in cache.
+    """
+    K = max(1, -int(-span_ns // max(t_ns, 1.0)))
+    return K if rotation >= K else rotation * -(-K // rotation)

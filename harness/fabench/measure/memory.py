@@ -108,7 +108,10 @@ def _watch(meter: Meter, case: Case, prepared: Prepared, tensors: Tensors) -> tu
             leaves = [t.detach().requires_grad_(case.has_backward) for t in (q, k, v)]
             return leaves, prepared.call(*leaves)
 
-    forward()  # warm up: what is allocated once and kept is not this call's
+    warm, output = forward()  # what is allocated once and kept (cuBLAS's workspace, say) is not this call's
+    if case.has_backward:
+        torch.autograd.grad(first(output), warm, tensors.dO)
+    del warm, output
     (leaves, O), peak, held = meter.watch(forward)
     own = storage_bytes([O], besides=(q, k, v))
     if not case.has_backward:

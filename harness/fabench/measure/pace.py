@@ -8,9 +8,9 @@ from typing import Any
 
 from fabench.measure.engine import Engine
 from fabench.measure.rules import (
+    CALIBRATION_REST_S,
     GATE_GIVE_UP_S,
     GATE_NS,
-    GATE_RETRY_S,
     GATE_SPANS,
     GATE_TOLERANCE,
     Rules,
@@ -32,7 +32,14 @@ class Opening:
     """Time until the card had recovered."""
     gate_ns: float = 0.0
     """Device time of the canary."""
+    gate_work_ns: float = 0.0
+    """The same without its spins."""
     drifted: bool = False
+
+    def add(self, reading_ns: float) -> None:
+        """Count one reading of the canary."""
+        self.gate_work_ns += reading_ns * GATE_SPANS
+        self.gate_ns += reading_ns * GATE_SPANS + GATE_SPIN_NS
 
 
 class Pace:
@@ -54,12 +61,12 @@ class Pace:
         opening.wait_ns = max(0.0, self.engine.now_ns() - began - opening.gate_ns)
         return opening
 
-    def close(self, busy_ns: float, *, long_call: bool = False) -> float:
-        """Owe the idle time that `busy_ns` of work calls for; returns it in nanoseconds."""
+    def close(self, work_ns: float, *, long_call: bool = False) -> float:
+        """Owe the idle time that `work_ns` of work, spins aside, calls for; returns it in nanoseconds."""
         duty = self.rules.duty
-        owed = busy_ns * (1 / duty - 1)
+        owed = work_ns * (1 / duty - 1)
         if long_call and duty < 1:
-            owed = max(busy_ns, self.rules.long_call_idle_ns)
+            owed = max(work_ns, self.rules.long_call_idle_ns)
         self.cold.rest_until_ns = int(self.engine.now_ns() + owed)
         return owed
 
@@ -76,7 +83,7 @@ class Pace:
         readings: list[float] = []
         deadline = engine.now_ns() + GATE_GIVE_UP_S * 1e9
         while engine.now_ns() < deadline:
-            engine.sleep(GATE_RETRY_S)
+            engine.sleep(CALIBRATION_REST_S)
             readings.append(self.time(self.cold.gate))
             last = readings[-CALIBRATION_READINGS:]
             if len(last) == CALIBRATION_READINGS and max(last) <= min(last) * (1 + GATE_TOLERANCE):
@@ -95,11 +102,11 @@ class Pace:
         began = self.engine.now_ns()
         while True:
             reading = self.time(self.cold.gate)
-            opening.gate_ns += reading * GATE_SPANS + GATE_SPIN_NS
+            opening.add(reading)
             if reading < self.cold.gate_ns * (1 - GATE_TOLERANCE):
                 # It was not as cold before as it was taken to be; asked twice, lest one odd reading set the mark.
                 reading = max(reading, self.time(self.cold.gate))
-                opening.gate_ns += reading * GATE_SPANS + GATE_SPIN_NS
+                opening.add(reading)
                 self.cold.gate_ns = min(self.cold.gate_ns, reading)
                 return
             if reading <= self.cold.gate_ns * (1 + GATE_TOLERANCE):
@@ -107,7 +114,7 @@ class Pace:
             if self.engine.now_ns() - began >= GATE_GIVE_UP_S * 1e9:
                 self.cold.gate_ns, opening.drifted = reading, True
                 return
-            self.engine.sleep(GATE_RETRY_S)
+            self.engine.sleep(self.rules.gate_retry_s)
 
     def time(self, launch: Callable[[], Any]) -> float:
         """The median of a few spans of `launch`, queued behind one spin."""

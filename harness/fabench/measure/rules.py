@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabench.names import Regime
 
-VERSION = "2"
+VERSION = "3"
 """Version of the rule set, part of `method_id`: files of different versions are not compared.
 
 1: flush, spin, start event. 2: spin, flush, start event (a call right after a spin is 2 to 3 us slower).
+3: idle for four times the work, spins not counted, where it was nine times all device time; a graph holds as many calls
+as a span needs, on as many input sets, where it held every set; a call longer than a window settles within 1 %.
 """
 
 ESTIMATE_CALLS = 10
@@ -32,6 +34,11 @@ ONE_CALL_NS = 0.5e9
 
 STRAY_SHARE, STRAY_FLOOR_NS = 0.3, 50e3
 """After a span's end event, a device-wide sync must return within max(30 % of the call, 50 us)."""
+CAPTURES = 3
+"""Graphs that a call is captured in, at most, until one holds as many calls as a span needs."""
+CAPTURE_TOLERANCE = 0.1
+"""Calls by which a graph may be off, as a share."""
+
 STRAY_TRIES = 3
 """Looks at it before it counts: one late return may be the host's scheduler."""
 
@@ -40,7 +47,8 @@ GATE_NS = 1e6
 GATE_SPANS = 3
 GATE_TOLERANCE = 0.005
 """A canary slower than its cold value by more than this means that the card has not recovered."""
-GATE_RETRY_S = 0.1
+CALIBRATION_REST_S = 0.1
+"""Idle time before each of the canary readings that tell its cold value."""
 GATE_GIVE_UP_S = 3.0
 """Still slow after this long: the card has drifted, and the present value becomes the cold one."""
 
@@ -57,7 +65,7 @@ class Rules:
     window_ns: float = 10e6
     """Most device work of a window, its canary included."""
     duty: float = 1.0
-    """Most share of the time that the device works; 1 leaves no idle time."""
+    """Most share of the time that the device works, spins aside; 1 leaves no idle time."""
     long_call_ns: float = 10e6
     """A call longer than this is a window by itself."""
     long_call_idle_ns: float = 0.0
@@ -68,33 +76,39 @@ class Rules:
     """The L2 cache is flushed before every timed span."""
     gated: bool = False
     """A canary opens every window, and the window waits until the card has recovered."""
+    gate_retry_s: float = 0.1
+    """Idle time before the canary is asked again."""
     spin: bool = False
     """The device is held before every timed span until the host has queued it."""
     primed: bool = False
     """An untimed span opens each window: the caches are to be warm, and another candidate has just used them."""
     warmup_tolerance: float = 0.005
+    long_warmup_tolerance: float = 0.005
+    """The same for such a call, whose clock falls while it runs."""
     warmup_cap_s: float = 3.0
     settle_s: float = 0.0
     """Back-to-back work before the first sample."""
     unstable_half_width: float = 0.01
     """A final 95 % interval of the median with a half-width above this share of it flags the row unstable."""
-    multiple_of_rotation: bool = False
-    """K is a multiple of the number of input sets."""
+    captured: bool = False
+    """The K calls of a span are replayed from a CUDA graph."""
 
 
-_BURST = Rules(span_ns=50e3, duty=0.10, long_call_idle_ns=90e6, long_calls=5, flush=True, gated=True, spin=True)
+_BURST = Rules(
+    span_ns=50e3,
+    duty=0.20,
+    long_call_idle_ns=40e6,
+    long_calls=5,
+    flush=True,
+    gated=True,
+    gate_retry_s=0.02,
+    spin=True,
+    warmup_cap_s=1.5,
+    long_warmup_tolerance=0.01,
+)
 RULES: dict[Regime, Rules] = {
     "burst": _BURST,
-    "graph": Rules(
-        span_ns=200e3,
-        duty=_BURST.duty,
-        long_call_idle_ns=_BURST.long_call_idle_ns,
-        long_calls=_BURST.long_calls,
-        flush=True,
-        gated=True,
-        spin=True,
-        multiple_of_rotation=True,
-    ),
+    "graph": replace(_BURST, span_ns=200e3, captured=True),
     "sustained": Rules(span_ns=1e6, window_ns=100e6, settle_s=3.0),
     # A CPU shares its caches and its cores with the system: agreement within 0.5 % would never come.
     "cpu": Rules(span_ns=100e3, primed=True, warmup_tolerance=0.05, warmup_cap_s=0.5, unstable_half_width=0.05),

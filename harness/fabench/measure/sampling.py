@@ -15,6 +15,8 @@ from fabench.measure import graph
 from fabench.measure.engine import Engine
 from fabench.measure.pace import Pace
 from fabench.measure.rules import (
+    CAPTURE_TOLERANCE,
+    CAPTURES,
     CPU_RESOLUTIONS,
     ESTIMATE_CALLS,
     ESTIMATE_S,
@@ -66,7 +68,7 @@ def measure(
         else:
             Burst(tracks, rules, limits, engine, on_window).run()
     for track in tracks:
-        if null_ns and track.live and not rules.multiple_of_rotation and track.t_ns < SHORT_NULLS * null_ns:
+        if null_ns and track.live and not rules.captured and track.t_ns < SHORT_NULLS * null_ns:
             track.out.flags.add("short")
     return {track.name: track.out for track in tracks}
 
@@ -143,10 +145,10 @@ class Burst:
             host.append(engine.now_ns() - queued)
             strays += self._is_stray(start, end)
             device.append(engine.elapsed_ns(start, end))
-        if strays == len(host) and self._is_other_stream(track, strays):
+        if strays and self._is_other_stream(track):
             return True
         track.t_host_ns, track.t_ns = percentile95(host), median(device)
-        if self.rules.multiple_of_rotation:
+        if self.rules.captured:
             self._capture(track)
         else:
             self._set_loops(track)
@@ -159,12 +161,12 @@ class Burst:
         late = late_ns(self.engine, end)
         return is_stray(late, self.engine.elapsed_ns(start, end))
 
-    def _is_other_stream(self, track: Track, seen: int) -> bool:
-        """Look again at a call after which the device was busy, without a spin that could hide it; fail the track."""
+    def _is_other_stream(self, track: Track) -> bool:
+        """Look again and again at a call after which the device was busy, without a spin that could hide it."""
         if not self.engine.asynchronous:
             return False
         start, end = self.engine.event(), self.engine.event()
-        for _ in range(STRAY_TRIES - seen):
+        for _ in range(STRAY_TRIES):
             self.engine.synchronize()
             self.engine.record(start)
             track.launch()
@@ -187,20 +189,18 @@ class Burst:
             track.K, track.medians, track.per_span_ns = K, [], 0.0
 
     def _capture(self, track: Track) -> None:
-        """Capture the track's graph: once to learn the time of a call within it, and again with the K that asks for."""
-        rotation, launch, rng = track.candidate.rotation, track.candidate.launch, track.rng
+        """Capture the track's graph; again, if a replay shows that a call takes another time than was thought."""
+        rotation, launch, rng, like = track.candidate.rotation, track.candidate.launch, track.rng, track.candidate.like
         try:
-            track.K = rotation
-            track.replay = graph.capture(self.engine, launch, rotation, track.K, rng.randrange(track.K))
-            for _ in range(2):  # the first replay also uploads the graph
-                seen = self.windows.run(track.span, 1, track.K, flush=False, spin_ns=self._spin_ns(track))
-            track.t_ns, track.t_host_ns = seen.samples_ns[0], seen.host_ns[0]
-            K = graph.loops(rotation, track.t_ns, self.rules.span_ns)
-            if track.candidate.like is not None:
-                K = track.candidate.like[0]
-            if track.K != K:
+            for _ in range(CAPTURES):
+                K = graph.loops(rotation, track.t_ns, self.rules.span_ns) if like is None else like[0]
+                if track.replay is not None and abs(K - track.K) <= CAPTURE_TOLERANCE * track.K:
+                    return
                 track.replay, track.K = None, K
                 track.replay = graph.capture(self.engine, launch, rotation, K, rng.randrange(K))
+                for _ in range(2):  # the first replay also uploads the graph
+                    seen = self.windows.run(track.span, 1, K, flush=False, spin_ns=self._spin_ns(track))
+                track.t_ns, track.t_host_ns = seen.samples_ns[0], seen.host_ns[0]
         except Exception as error:
             self.engine.synchronize()
             if is_out_of_memory(error):
@@ -241,7 +241,7 @@ class Burst:
             track.span()
         window = self.windows.run(call, count, track.K, flush=self.rules.flush, spin_ns=spin, by_wall=track.by_wall)
         track.per_span_ns = window.busy_ns / count
-        owed = self.pace.close(window.busy_ns + opening.gate_ns, long_call=track.is_long)
+        owed = self.pace.close(window.work_ns + opening.gate_work_ns, long_call=track.is_long)
         track.idle_ns = owed if self.rules.duty < 1 else None
         out.device_s += (window.busy_ns + opening.gate_ns) / 1e9
         out.wall_s += (engine.now_ns() - opened + opening.gate_ns) / 1e9
@@ -264,7 +264,8 @@ class Burst:
         if track.t_ns > ONE_CALL_NS:
             return True
         last = track.medians[-WARMUP_WINDOWS:]
-        settled = len(last) == WARMUP_WINDOWS and max(last) <= min(last) * (1 + self.rules.warmup_tolerance)
+        tolerance = self.rules.long_warmup_tolerance if track.is_long else self.rules.warmup_tolerance
+        settled = len(last) == WARMUP_WINDOWS and max(last) <= min(last) * (1 + tolerance)
         if track.out.wall_s >= cap_s:
             if not settled:
                 track.out.flags.add("unstable")
@@ -297,7 +298,7 @@ class Burst:
         track.leaked += window.leaked
         self._keep_replayed(track)
         self.on_window(track.name, window.samples_ns)
-        if window.stray and self._is_other_stream(track, 1):
+        if window.stray and self._is_other_stream(track):
             return True
         only = like[1] if like is not None else self.rules.long_calls if long_call else None
         sampled_s = sum(out.samples_ns) * track.K / 1e9

@@ -21,8 +21,15 @@ class Window:
     """Spans whose start event the device had passed before the span was fully queued."""
     busy_ns: float = 0.0
     """Device time of the whole window, flushes and spins included."""
+    spun_ns: float = 0.0
+    """That of the spins alone: they hold one SM, and draw next to no power."""
     stray: bool = False
     """A device-wide sync after the last end event returned late: work on another stream."""
+
+    @property
+    def work_ns(self) -> float:
+        """Device time that warms the card: all but the spins."""
+        return max(0.0, self.busy_ns - self.spun_ns)
 
 
 class Windows:
@@ -66,6 +73,7 @@ class Windows:
         late = late_ns(engine, last)
         window.samples_ns = [engine.elapsed_ns(start, end) / K for start, end in pairs]
         window.busy_ns = engine.elapsed_ns(self._begin, last)
+        window.spun_ns = spin_ns * count
         window.stray = is_stray(late, window.samples_ns[-1] * K)
         return window
 
