@@ -336,7 +336,7 @@ def test_a_missing_file_a_folder_and_an_unknown_name_are_sentences(tmp_path):
     assert message("zzz") == f"unknown suite 'zzz'; give a path, or one of {names}"
     assert message("a\0b") == f"unknown suite 'a\\x00b'; give a path, or one of {names}"
     os.mkfifo(tmp_path / "pipe")
-    assert message(str(tmp_path / "pipe")) == f"'{tmp_path}/pipe' must be a suite file, got a special file"
+    assert message(str(tmp_path / "pipe")) == f"'{tmp_path}/pipe' must be a suite file, got a pipe"
 
 
 def test_an_unreadable_file_is_a_sentence(tmp_path, monkeypatch):

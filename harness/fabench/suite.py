@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from fabench.case import Case, digest
 from fabench.errors import CaseError, SuiteError, UsageError, WhereError
+from fabench.input_files import kind
 from fabench.suite_check import check, sentence
 from fabench.suite_schema import Axes, Measure, Parity, SuiteModel, json_schema
 from fabench.suite_yaml import LIMIT_BYTES, Document, parse, shown
@@ -148,8 +149,7 @@ def _shipped_path(source: str) -> Path:
     if source in suites:
         return suites[source]
     if Path(source).exists():
-        what = "folder" if Path(source).is_dir() else "special file"
-        raise SuiteError(f"{shown(source, 300)} must be a suite file, got a {what}")
+        raise SuiteError(f"{shown(source, 300)} must be a suite file, got a {kind(source)}")
     if os.sep in source or Path(source).suffix in (".yaml", ".yml"):
         raise SuiteError(f"{shown(source, 300)} must be a suite file, but there is no such file")
     hint = did_you_mean(source, suites) or f"; give a path, or one of {', '.join(suites)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -154,17 +155,26 @@ def test_a_folder_is_refused(files):
     assert "is a folder" in result.output
 
 
-def test_a_line_without_an_end_is_refused_before_memory_is_full(files):
-    result = diff(files[0], "/dev/zero")
+def zeros(path, size):
+    """A file of as many bytes, which takes no room."""
+    path.touch()
+    os.truncate(path, size)
+    return path
+
+
+def test_a_line_without_an_end_is_refused_before_memory_is_full(files, tmp_path):
+    long = zeros(tmp_path / "long", 2**29)
+    result = diff(files[0], long)
     assert result.exit_code == 2
-    assert result.output == ("Error: /dev/zero:1: a line of more than 64 MiB; is this a file that fabench wrote?\n")
+    assert result.output == (f"Error: {long}:1: a line of more than 64 MiB; is this a file that fabench wrote?\n")
 
 
 @pytest.mark.parametrize("option", ["--waivers", "--calibration"])
-def test_an_option_s_file_without_an_end_is_refused_before_memory_is_full(files, option):
-    result = diff(*files, option, "/dev/zero")
+def test_an_option_s_file_without_an_end_is_refused_before_memory_is_full(files, option, tmp_path):
+    long = zeros(tmp_path / "long", 2**29)
+    result = diff(*files, option, long)
     assert result.exit_code == 2
-    assert "'/dev/zero' cannot be read: larger than 256 MiB" in result.output
+    assert f"'{long}' cannot be read: larger than 256 MiB" in result.output
 
 
 def test_a_number_of_ten_thousand_digits_is_refused(files):

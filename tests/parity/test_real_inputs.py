@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_a_wrong_file_is_one_sentence(data: object, sentence: str, tmp_path: Pat
     with pytest.raises(UsageError) as caught:
         load(saved(data, tmp_path), torch.device("cpu"))
     assert sentence in str(caught.value)
+
+
+def test_a_pipe_a_device_and_a_folder_are_refused_unopened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path / "pipe", "a pipe"), ("/dev/zero", "a device"), (tmp_path, "a folder")):
+        with pytest.raises(UsageError, match=f"must be a file that torch.load can read with weights_only, got: {what}"):
+            load(str(path), torch.device("cpu"))
 
 
 def test_the_case_is_read_off_the_tensors(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def exit_code(result: ResultFile, failing: frozenset[str]) -> int:
 
 def read_row_ids(path: Path) -> list[str]:
     """The row ids of a file, one a line; what follows a '#' is for people. Raises UsageError if there are none."""
-    from fabench.small_files import read_small
+    from fabench.input_files import read_small
 
     try:
         text = read_small(path).decode()

@@ -22,9 +22,9 @@ from fabench.diff.side import Side
 from fabench.diff.tau import Tau, between_cards, between_sessions
 from fabench.diff.winsor import pooled_variance
 from fabench.errors import RecordError, UsageError
+from fabench.input_files import read_small
 from fabench.names import Regime
 from fabench.records import Identity
-from fabench.small_files import read_small
 
 APART = timedelta(hours=1)
 """Two runs on one card count as two sessions if the machine was booted between them or they began this far apart."""

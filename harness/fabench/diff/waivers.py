@@ -22,7 +22,7 @@ from fabench.case import Case
 from fabench.diff.thresholds import GATEABLE, fraction, percent
 from fabench.diff.verdicts import GATES, Verdict
 from fabench.errors import LocatedError, UsageError, WhereError
-from fabench.small_files import read_small
+from fabench.input_files import read_small
 from fabench.text import did_you_mean
 from fabench.where import Condition
 

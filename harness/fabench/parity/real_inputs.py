@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.errors import UsageError
+from fabench.input_files import kind
 from fabench.inputs import Tensors
 from fabench.outcome import first_line
 from fabench.parity.examiner import Examiner
@@ -24,6 +26,8 @@ SHAPES = "q [batch, heads, Nq, d], k [batch, kv_heads, Nk, d], v [batch, kv_head
 def load(path: str, device: torch.device) -> tuple[Case, Tensors]:
     """The case a file describes, and its tensors. Raises UsageError in one sentence for anything else."""
     try:
+        if (found := kind(path)) != "file":
+            raise OSError(errno.EINVAL, f"a {found}")
         data = torch.load(Path(path), map_location=device, weights_only=True)
     except Exception as error:  # torch.load raises what it likes for a broken file
         problem = error.strerror if isinstance(error, OSError) else first_line(error).split(". ")[0]

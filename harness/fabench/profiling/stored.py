@@ -11,6 +11,7 @@ from fabench.case import Case
 from fabench.errors import RecordError, UsageError
 from fabench.explain import Explanation, explain
 from fabench.gpus import Gpu
+from fabench.input_files import read_small
 from fabench.output_files import obstacle, write_text
 from fabench.profiling.kernel import Profile
 from fabench.records import Harness, Identity, Record, Software
@@ -58,7 +59,7 @@ def write(path: Path, stored: StoredProfile) -> None:
 def read(path: Path) -> StoredProfile:
     """What `write` wrote. Raises RecordError, one sentence, for anything else."""
     try:
-        text = path.read_bytes()
+        text = read_small(path)
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror}", str(path)) from None
     try:

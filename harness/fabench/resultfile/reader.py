@@ -11,12 +11,13 @@ from typing import Any, Generic, TypeVar
 from fabench.case import Case
 from fabench.dtypes import DTYPES, RESERVED_DTYPES
 from fabench.errors import CaseError, RecordError
+from fabench.input_files import open_input
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
 from fabench.resultfile.line import MINOR, Line, decode, header_schema
 
 T = TypeVar("T")
 LINE_BYTES = 64 * 2**20
-"""More than any record takes; a longer line is another kind of file, or one without an end (/dev/zero)."""
+"""More than any record takes; a longer line is another kind of file, or a pipe without an end."""
 
 
 @dataclass
@@ -64,7 +65,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[Line]:
         try:
-            with open(self.path, "rb") as stream:
+            with open_input(self.path) as stream:
                 while line := stream.readline(LINE_BYTES + 1):
                     self.number += 1
                     if len(line) > LINE_BYTES:

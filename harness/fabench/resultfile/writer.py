@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from fabench.errors import InternalError, RecordError
+from fabench.input_files import kind
 from fabench.names import Status
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Record, Row
 from fabench.resultfile.line import encode
@@ -88,6 +89,8 @@ class Writer:
         """
         path = Path(path)
         try:
+            if (found := kind(path)) not in ("file", "folder"):
+                raise RecordError(f"'{path}' must be a file to be continued, got a {found}; copy it into one")
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, IsADirectoryError):
             fd = -1  # for `read` to say
