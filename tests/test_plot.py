@@ -167,7 +167,7 @@ def test_memory_of_other_batches_is_compared_by_batch_and_head(tmp_path: Path) -
 def test_the_league_is_led_by_the_smallest_worst_error_and_keeps_the_wrong(path: Path) -> None:
     drawn = panels("accuracy", outcomes(path))
 
-    axes = drawn["largest rho: at most 1 is right"]
+    axes = drawn["largest rho: right up to 4, in fp32 8"]
     names = [tick.get_text() for tick in axes.get_yticklabels()]
     assert names[-1] == "mine_v1"
     assert "37" in [text.get_text() for text in axes.texts]

@@ -16,8 +16,9 @@ from fabench.inputs import Tensors, torch_dtype
 from fabench.names import Accuracy
 from fabench.parity.extent import row_rho
 from fabench.parity.orders import arrange
-from fabench.parity.rule import Judgement, judge, limits
+from fabench.parity.rule import Judgement, judge
 from fabench.parity.subject import Subject
+from fabench.parity.thresholds import limits
 from fabench.parity.trial import Trial, Witness
 from fabench.reference import Reference, Rows, compute, estimate_seconds
 
@@ -144,7 +145,7 @@ class Bench:
                 continue
             e = self.expected[name]
             rho = row_rho(e.select(outputs[name]), e.select(before), 2 * e.tolerance[self.accuracy])
-            if bool((rho > limits(self.case, self.accuracy)[0]).any()):
+            if bool((rho > limits(self.case.dtype, self.accuracy)[0]).any()):
                 raise Failed(f"{when}'{name}' is another than that of the plain call, which is wrong too")
 
     def judge(
@@ -191,7 +192,7 @@ def witness_of(case: Case, judgement: Judgement, expected: Reference, accuracy: 
     got, right = worst["got"], worst["expected"]
     if name == "LSE":
         return Witness(name, index, got, right, tolerance)
-    top_rho, top_rms, top_el = limits(case, accuracy)
+    top_rho, top_rms, top_el = limits(case.dtype, accuracy)
     numbers = getattr(judgement.parity, name)
     if numbers.max_rho is not None and numbers.max_rho <= top_rho and (numbers.max_el or 0.0) > top_el:
         assert e.share is not None

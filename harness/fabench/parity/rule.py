@@ -19,10 +19,11 @@ from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.names import TENSORS, Accuracy
 from fabench.parity.metrics import describe
+from fabench.parity.thresholds import WARN_RHO, limits
 from fabench.records import Parity, TensorError
 from fabench.reference import Expected, Reference
+from fabench.text import counted
 
-MAX_RHO, RMS_RHO, MAX_EL, WARN_RHO = 4.0, 1.25, 16.0, 3.0
 LOG2_E = math.log2(math.e)
 
 
@@ -48,12 +49,6 @@ class _Verdict:
     error: TensorError
     worst: dict[str, Any] | None
     rho: float
-
-
-def limits(case: Case, accuracy: Accuracy) -> tuple[float, float, float]:
-    """Largest (max rho, rms rho, max el) of a passing tensor."""
-    factor = 2.0 if case.dtype == "fp32" and accuracy != "A-tf32" else 1.0
-    return MAX_RHO * factor, RMS_RHO * factor, MAX_EL * factor
 
 
 def judge(case: Case, reference: Reference, outputs: Mapping[str, torch.Tensor], accuracy: Accuracy) -> Judgement:
@@ -85,7 +80,7 @@ def judge(case: Case, reference: Reference, outputs: Mapping[str, torch.Tensor],
         warn=not failures and largest > WARN_RHO,
         parity=parity,
         worst=verdicts[culprit].worst if culprit else None,
-        message="; ".join(failures.values()) or f"max rho {largest:.2f} of {limits(case, accuracy)[0]:g}",
+        message="; ".join(failures.values()) or f"max rho {largest:.2f} of {limits(case.dtype, accuracy)[0]:g}",
         failures=failures,
     )
 
@@ -137,7 +132,7 @@ def _judge_tensor(case: Case, name: str, expected: Expected, output: torch.Tenso
     counted = rho[~expected.empty]
     max_rho, max_el = float(rho.max()), float(el.max())
     rms = float(counted.square().mean().sqrt()) if counted.numel() else 0.0
-    top_rho, top_rms, top_el = limits(case, accuracy)
+    top_rho, top_rms, top_el = limits(case.dtype, accuracy)
     row = _first(rho == rho.max())
     at = (*row, int(difference[row].abs().argmax()))
     if max_rho <= top_rho and max_el > top_el:
@@ -212,9 +207,8 @@ def _mask_mismatch(case: Case, got: torch.Tensor, exact: torch.Tensor) -> torch.
 
 def _mask_sentence(name: str, bad: torch.Tensor, at: tuple[int, ...], got: torch.Tensor, exact: torch.Tensor) -> str:
     count, rows = int(bad.sum()), int(bad.any(-1).sum())
-    what = (
-        f"'{name}' has {float(got[at]):g} where {float(exact[at]):.3g} is expected, in {count} elements of {rows} rows"
-    )
+    spread = f"in {counted(count, 'element')} of {counted(rows, 'row')}"
+    what = f"'{name}' has {float(got[at]):g} where {float(exact[at]):.3g} is expected, {spread}"
     return f"{what}, first at b {at[0]}, h {at[1]}, row {at[2]}, col {at[3]}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fabench.errors import UsageError
 from fabench.names import TENSORS
+from fabench.parity.thresholds import RIGHT
 from fabench.records import Row, TensorError
 from fabench.text import did_you_mean
 from fabench.views.outcomes import Outcome
@@ -138,7 +139,7 @@ _ALL = (
              _utilization("hbm")),
     _percent("roofline", "roofline", "roofline", "the time that measured peaks allow over the median time",
              _utilization("roofline")),
-    Value("rho", "max_rho", "max rho", "largest error over its bound, of all outputs; the verdict's number (<= 1)",
+    Value("rho", "max_rho", "max rho", f"largest error over what rounding allows, of all outputs; {RIGHT}",
           _worst_error("max_rho"), better="lower", timed=False, of_failures=True),
     Value("rmse", "rmse", "RMSE", "root mean square error against float64, of the worst output", _worst_error("rmse"),
           better="lower", timed=False, of_failures=True),

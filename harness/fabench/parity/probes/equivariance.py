@@ -15,7 +15,7 @@ from fabench.inputs import Tensors, copy_in_order
 from fabench.outcome import REFUSALS
 from fabench.parity.bench import Bench, Failed, Passed, Verdict, allowing, first_index
 from fabench.parity.extent import row_rho
-from fabench.parity.rule import limits
+from fabench.parity.thresholds import limits
 from fabench.reference import State, merge
 from fabench.reference.merge import finite
 
@@ -70,7 +70,7 @@ def _compare(bench: Bench, name: str, got: torch.Tensor, right: torch.Tensor) ->
         order = kv if name in ("dK", "dV") else heads
         N = expected.tolerance[bench.accuracy][batch][:, order]
         rho = row_rho(got.double(), right.double(), 2 * N)
-        if not bool((rho > limits(bench.case, bench.accuracy)[0]).any()):
+        if not bool((rho > limits(bench.case.dtype, bench.accuracy)[0]).any()):
             return False
     at = first_index(got != right) if bool((got != right).any()) else first_index(torch.isnan(got))
     raise Failed(

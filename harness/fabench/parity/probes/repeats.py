@@ -14,7 +14,7 @@ from fabench.outcome import Failure, sentence
 from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict, first_index
 from fabench.parity.extent import row_rho
 from fabench.parity.probes.allocation import Poisoned, runs_compiled
-from fabench.parity.rule import limits
+from fabench.parity.thresholds import limits
 
 FICKLE = "equal calls give different answers: a race, or state left over from the call before"
 PLAIN_CALLS = 10
@@ -89,7 +89,7 @@ def _is_fickle(bench: Bench) -> bool:
         if isinstance(outputs, NotApplicable):
             return False
         runs.append({name: x.clone() for name, x in outputs.items() if name != "LSE"})
-    top = limits(bench.case, bench.accuracy)[0]
+    top = limits(bench.case.dtype, bench.accuracy)[0]
     for name, first in runs[0].items():
         e = bench.expected[name]
         for other in runs[1:]:

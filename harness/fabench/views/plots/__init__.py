@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fabench.errors import UsageError
+from fabench.parity.thresholds import RIGHT
 from fabench.text import did_you_mean
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
@@ -43,7 +44,7 @@ KINDS: dict[str, Kind] = {
              "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
              memory.panels),
         Kind("accuracy", "Accuracy league",
-             "Largest rho (the verdict asks for at most 1) and RMSE of each backend's rows; the dot is its worst.",
+             f"Largest rho ({RIGHT}) and RMSE of each backend's rows; the dot is its worst.",
              accuracy.panels),
         Kind("speedup", "Speed-up over the baseline",
              "The baseline's time over the backend's; words are statuses.", speedup.panels),

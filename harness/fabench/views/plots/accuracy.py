@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fabench.parity.thresholds import MAX_RHO, RIGHT
 from fabench.views.outcomes import Outcome
 from fabench.views.plots.panel import Panel, lines
 from fabench.views.plots.style import Theme, colour, indices
@@ -14,6 +15,7 @@ from fabench.views.values import VALUES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+RHO_TITLE = f"largest rho: {RIGHT}"
 LEAST = 1e-12
 """An error of 0 is drawn here: a logarithmic axis has no 0."""
 
@@ -22,11 +24,11 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """One panel for rho, one for RMSE; none of a number that no row has."""
     names = indices(list(lines(outcomes)))
     found = []
-    for name, title in (("rho", "largest rho: at most 1 is right"), ("rmse", "RMSE against float64")):
+    for name, title in (("rho", RHO_TITLE), ("rmse", "RMSE against float64")):
         league = _league(outcomes, name)
         if league:
             height = 1.1 + 0.3 * len(league)
-            draw = partial(_draw, title=title, league=league, names=names, limit=1.0 if name == "rho" else None)
+            draw = partial(_draw, title=title, league=league, names=names, limit=MAX_RHO if name == "rho" else None)
             found.append(Panel(title, draw, height=max(2.2, height)))
     return found
 
