@@ -12,7 +12,7 @@ FLAGS: dict[Flag, str] = {
     "partial_cold": "too little memory to rotate enough inputs past L2: partly warm",
     "short": "near the launch floor, where the launch is timed more than the kernel",
     "hot": "one call is longer than a burst window: full clock is not claimed",
-    "host_sync": "the call waits for the GPU on the host: wall time, not device time",
+    "host_sync": "the call waits for the GPU, or the host cannot queue it in time: wall time, not device time",
     "drift": "the card did not return to its earlier speed; measured from a new baseline",
     "unchecked": "not compared with the reference",
     "sampled": "only sampled rows of the output were compared with the reference",
