@@ -1,0 +1,56 @@
+"""The script that publishes a GPU's results: what it starts, how it stops, and what it says of a file."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+
+import publish  # noqa: E402
+
+
+def test_a_file_that_is_there_is_continued_and_another_is_begun(tmp_path: Path) -> None:
+    out = tmp_path / "smoke.jsonl"
+    assert publish.command("smoke", out, "cuda")[3:] == ["run", "smoke", "--out", str(out), "--device", "cuda"]
+    out.write_text("")
+    assert publish.command("smoke", out, "cuda")[3:] == ["run", "smoke", "--resume", str(out), "--device", "cuda"]
+
+
+def test_a_run_gets_a_ctrl_c_at_the_deadline_and_what_it_printed_is_kept(tmp_path: Path) -> None:
+    script = "import time\nprint('at work', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(130)"
+    began = time.monotonic()
+
+    assert publish.run([sys.executable, "-c", script], 1.0, tmp_path / "log") == 130
+    assert time.monotonic() - began < 10
+    assert (tmp_path / "log").read_text() == "at work\n"
+
+
+def test_a_run_that_ignores_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "GRACE_S", 0.5)
+    script = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+
+    assert publish.run([sys.executable, "-c", script], 1.0, tmp_path / "log") == -signal.SIGKILL
+
+
+def test_the_progress_of_a_file_is_its_rows_of_those_planned_by_status() -> None:
+    there, planned, statuses = publish.progress(ROOT / "results" / "cpu-amd-epyc" / "smoke.jsonl")
+
+    assert there == planned == 96 == sum(statuses.values())
+    assert publish.progress(ROOT / "results" / "nothing.jsonl") == (0, 0, {})
+
+
+def test_a_suite_without_compiled_backends_has_nothing_to_compile_ahead() -> None:
+    assert publish.warm("smoke", "cpu", 2, time.monotonic() + 10) == "nothing to compile ahead"
+
+
+def test_what_a_backend_does_not_take_is_passed_over() -> None:
+    from fabench.case import Case
+
+    backward = Case(batch=1, heads=1, Nq=16, Nk=16, d=16, direction="backward")
+    assert publish.compile_one(("flex", backward, "cpu")) is None  # on a CPU it has no backward pass
