@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -153,8 +153,45 @@ def test_tuning_during_a_capture_is_not_remembered(driver: Driver, monkeypatch: 
     plan.forward(*made[:3])
     assert plan.ready == {}
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(tuner, "_milliseconds", lambda config, launch: -config.BLOCK_M)
+    monkeypatch.setattr(tuner, "fastest", lambda declared, launch: min(declared, key=lambda c: -c.BLOCK_M))
     monkeypatch.setattr(tuner, "_chosen", {})
     plan.forward(*made[:3])
     (launch,) = plan.ready.values()
     assert launch.config == min(configs.candidates("forward", 90, 64, 2), key=lambda c: -c.BLOCK_M)
+
+
+class Card:
+    """Configurations that take a given time, on a card that gets slower with every launch it is timed over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: dict[int, float], slower: float = 0.0) -> None:
+        self.times, self.slower, self.spans, self.last = times, slower, 0, 0
+        monkeypatch.setattr(tuner, "milliseconds", self.milliseconds)
+
+    def launch(self, config: configs.Config) -> None:
+        self.last = config.BLOCK_M
+        if self.last not in self.times:
+            raise tuner.triton.runtime.errors.OutOfResources(300, 227, "shared memory")
+
+    def milliseconds(self, call: Callable[[], None]) -> float:
+        call()
+        self.spans += 1
+        return self.times[self.last] * (1 + self.slower * self.spans)
+
+
+@pytest.mark.parametrize(
+    ("times", "slower", "chosen"),
+    [
+        ({64: 1.0, 128: 0.9}, 0.0, 128),
+        ({64: 1.0, 128: 0.99}, 0.0, 64),  # within the margin the first stays
+        ({64: 1.0, 128: 1.0}, 0.1, 64),
+        ({64: 1.0, 128: 0.95}, 0.1, 128),  # timed one after the other, it would have lost
+        ({128: 1.0}, 0.0, 128),  # the first cannot be launched
+        ({}, 0.0, 64),
+    ],
+)
+def test_the_tuner_takes_the_fastest_though_the_card_slows_down_while_it_looks(
+    monkeypatch: pytest.MonkeyPatch, times: dict[int, float], slower: float, chosen: int
+) -> None:
+    declared = [configs.Config(64, 64, 4, 2), configs.Config(128, 64, 4, 2)]
+
+    assert chosen == tuner.fastest(declared, Card(monkeypatch, times, slower).launch).BLOCK_M

@@ -6,6 +6,7 @@ timed while a CUDA graph is captured, and small problems are not worth the compi
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -15,10 +16,13 @@ from fabench_backends.triton_flash.configs import Config, Kernel, candidates
 from fabench_backends.triton_flash.interpreter import INTERPRETED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 TUNED_WORK = 2**36
 """batch·heads·Nq·Nk·(d + dv) from which on the candidates are timed: about 0.3 ms of forward on an H200."""
+ROUNDS, SPAN_MS, MARGIN = 6, 2.0, 0.02
+"""Turns of each candidate (even, so that a steady drift weighs on all alike), the least length of one, and what another
+than the first has to be faster by."""
 
 
 class Key(NamedTuple):
@@ -62,13 +66,45 @@ def choose(key: Key, launch: Callable[[Config], None]) -> tuple[Config, bool]:
         return declared[0], True
     if torch.cuda.is_current_stream_capturing():
         return declared[0], False
-    config = _chosen[memory] = min(declared, key=lambda c: _milliseconds(c, launch))
+    config = _chosen[memory] = fastest(declared, launch)
     return config, True
 
 
-def _milliseconds(config: Config, launch: Callable[[Config], None]) -> float:
-    """Median of a short back-to-back run; a configuration the device cannot launch takes forever."""
-    try:
-        return float(triton.testing.do_bench(lambda: launch(config), warmup=5, rep=25, return_mode="median"))
-    except triton.runtime.errors.OutOfResources:
-        return float("inf")
+def fastest(declared: Sequence[Config], launch: Callable[[Config], None]) -> Config:
+    """The configuration with the least time, if that is by more than `MARGIN`; else the first, which is declared best.
+
+    They take turns, A B, B A, ...: on a card at its power limit the clock falls while a large problem is timed, and
+    whatever came last would look slow. One that the device cannot launch is passed over.
+    """
+    times: dict[Config, list[float]] = {}
+    for config in declared:
+        try:
+            launch(config)
+        except triton.runtime.errors.OutOfResources:
+            continue
+        times[config] = []
+    order = list(times)
+    for _ in range(ROUNDS):
+        for config in order:
+            times[config].append(milliseconds(lambda config=config: launch(config)))  # type: ignore[misc]
+        order.reverse()
+    if not times:
+        return declared[0]
+    first, best = next(iter(times)), min(times, key=lambda config: median(times[config]))
+    return best if median(times[best]) < (1 - MARGIN) * median(times[first]) else first
+
+
+def milliseconds(call: Callable[[], None]) -> float:
+    """Milliseconds of one call: of as many, back to back, as take `SPAN_MS`."""
+    calls = 1
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    while True:
+        start.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        elapsed = float(start.elapsed_time(end))
+        if elapsed >= SPAN_MS or calls > 1:
+            return elapsed / calls
+        calls = 1 + int(SPAN_MS / max(elapsed, 1e-3))
