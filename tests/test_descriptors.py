@@ -26,7 +26,7 @@ def test_a_run_that_can_say_nothing_still_leaves_a_whole_file_and_its_exit_code(
     done = shell("run tiny.yaml --device cpu --out out.jsonl", redirections, tmp_path)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert "sound, complete: 1 rows (1 ok)" in shell("validate out.jsonl", "", tmp_path).stdout
+    assert "sound, complete: 1 row (1 ok)" in shell("validate out.jsonl", "", tmp_path).stdout
 
 
 @pytest.mark.parametrize("redirections", ["<&- >&- 2>&-", "2>&-", ">&-"])

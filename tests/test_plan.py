@@ -199,12 +199,12 @@ def test_an_unknown_row_id_is_a_usage_error():
     [
         (
             {"where": Condition.parse("N=7")},
-            "--where 'N=7' must leave a row to run, got none of the 16 rows of suite 'small'",
+            "--where 'N=7' must leave a row to run, got none of 16 rows of suite 'small'",
         ),
-        ({"shard": (9, 9)}, "--shard 9/9 must leave a row to run, got none of the 16 rows of suite 'small'"),
+        ({"shard": (9, 9)}, "--shard 9/9 must leave a row to run, got none of 16 rows of suite 'small'"),
         (
             {"where": Condition.parse("N=64"), "shard": (9, 9)},
-            "--where 'N=64' and --shard 9/9 must leave a row to run, got none of the 16 rows of suite 'small'",
+            "--where 'N=64' and --shard 9/9 must leave a row to run, got none of 16 rows of suite 'small'",
         ),
     ],
 )

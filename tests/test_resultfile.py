@@ -127,7 +127,7 @@ def _row_missing(lines: list[Any]) -> list[Any]:
     ("change", "why", "rows"),
     [
         (_no_footer, "it has no footer after 3 rows", 3),
-        (_row_after_footer, "1 records follow its last footer", 4),
+        (_row_after_footer, "1 record follows its last footer", 4),
         (_row_missing, "its footer counts 3 rows, and it has 2", 2),
     ],
 )

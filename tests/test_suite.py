@@ -170,9 +170,9 @@ def test_axes_that_collapse_into_one_case_merge_with_a_note():
     scales = read("name: x\naxes: {d: [64, 128], scale: [null, 0.125], dv: [null, 64]}")
     assert len(scales.cases) == 5
     assert [note.split(", which")[0] for note in scales.notes] == [
-        "1 of 8 combinations differ from another only in dv",
-        "1 of 8 combinations differ from another only in scale",
-        "1 of 8 combinations differ from another only in scale and dv",
+        "1 of 8 combinations differs from another only in dv",
+        "1 of 8 combinations differs from another only in scale",
+        "1 of 8 combinations differs from another only in scale and dv",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fabench.probe import Probe
+from fabench.text import counted
 
 
 def warning(probe: Probe) -> str | None:
@@ -16,7 +17,7 @@ def warning(probe: Probe) -> str | None:
         return None
     remedy = "wait until it is idle" + (f", or set OMP_NUM_THREADS below {threads}" if threads > 1 else "")
     return (
-        f"Warning: the machine is busy (load {session.load_1min:.1f} over the last minute on {cores} cores, "
-        f"and {threads} thread{'s' if threads > 1 else ''} to measure with), so that times may come out many times "
+        f"Warning: the machine is busy (load {session.load_1min:.1f} over the last minute on {counted(cores, 'core')}, "
+        f"and {counted(threads, 'thread')} to measure with), so that times may come out many times "
         f"too long; {remedy}"
     )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from fabench import environment, registry
 from fabench.device import Device
+from fabench.text import counted
 
 TOOL_FOLDERS = ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*", "/usr/lib/nsight-compute")
 """Where NVIDIA's installers put command line tools that are not on PATH."""
@@ -126,9 +127,7 @@ def _nvml(gpu: bool) -> Finding:
         count = pynvml.nvmlDeviceGetCount()
         pynvml.nvmlShutdown()
         version = environment.version("nvidia-ml-py") or "unknown version"
-        return Finding(
-            "NVML", "ok", f"nvidia-ml-py {version}, {count} device{'' if count == 1 else 's'}", serves=serves
-        )
+        return Finding("NVML", "ok", f"nvidia-ml-py {version}, {counted(count, 'device')}", serves=serves)
     except ImportError:
         return Finding("NVML", _state(gpu), "nvidia-ml-py is not installed", "pip install nvidia-ml-py", serves)
     except Exception as error:  # NVMLError: no driver, or a container without its library

@@ -15,6 +15,7 @@ from typing import Any
 from fabench import records
 from fabench.device import Device
 from fabench.errors import DeviceError
+from fabench.text import counted
 
 KERNEL_VARIABLES = (
     "CUBLAS",
@@ -62,7 +63,7 @@ def resolve(name: str) -> Device:
         raise DeviceError(f"'device' {name} must be here, got no CUDA device: {why}; run `fabench doctor`")
     number, count = int(index or 0), torch.cuda.device_count()
     if number >= count:
-        raise DeviceError(f"'device' {name} must be one of the {count} CUDA devices here, numbered from 0")
+        raise DeviceError(f"'device' {name} must be here, got {counted(count, 'CUDA device')}, numbered from 0")
     return _cuda(number)
 
 

@@ -20,7 +20,7 @@ from fabench.names import Status
 from fabench.probe import BackendReport, Probe
 from fabench.reference_time import estimate_seconds
 from fabench.suite import Suite
-from fabench.text import bytes_text, did_you_mean
+from fabench.text import bytes_text, counted, did_you_mean
 from fabench.where import Condition
 
 INPUT_SETS = 2
@@ -173,7 +173,8 @@ def _nothing_left(
     filters = [f"--where '{where}'"] if where is not None else []
     if shard is not None:
         filters.append(f"--shard {shard[0]}/{shard[1]}")
-    return f"{' and '.join(filters)} must leave a row to run, got none of the {before} rows of suite '{suite.name}'"
+    rows = counted(before, "row")
+    return f"{' and '.join(filters)} must leave a row to run, got none of {rows} of suite '{suite.name}'"
 
 
 def _row(case: Case, name: str, suite: Suite, probe: Probe, try_oom: bool) -> PlannedRow:

@@ -189,8 +189,9 @@ def _expand(axes: dict[str, list[Any]], document: Document) -> tuple[tuple[Case,
         if original is not point:
             merged.setdefault(tuple(name for name in axes if original[name] != point[name]), []).append(case)
     notes = tuple(
-        f"{len(cases)} of {size} combinations differ from another only in {' and '.join(names)}, which changes nothing "
-        f"there, and are merged (the first: {cases[0].label()})"
+        f"{len(cases)} of {size} combinations {'differs' if len(cases) == 1 else 'differ'} from another only in "
+        f"{' and '.join(names)}, which changes nothing there, and {'is' if len(cases) == 1 else 'are'} merged "
+        f"(the first: {cases[0].label()})"
         for names, cases in merged.items()
     )
     return tuple(first), notes

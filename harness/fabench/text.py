@@ -12,6 +12,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """'1 row', '2 rows'; `many` where the plural is more than an s: counted(n, "row is", "rows are")."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def printable(text: str) -> str:
     """The text with what a terminal would obey, or UTF-8 cannot say, written as an escape."""
     kept = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

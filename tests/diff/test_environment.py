@@ -178,4 +178,4 @@ def test_flags_are_footnotes_of_rows_that_changed_and_say_which_file_has_them(tm
 
 def test_unchecked_rows_are_warned_of(tmp_path):
     output = diff(*pair(tmp_path, flags=["unchecked"])).output
-    assert f"24 rows of {tmp_path}/new.jsonl are unchecked: a wrong result would go unseen" in output
+    assert f"24 unchecked rows in {tmp_path}/new.jsonl: a wrong result would go unseen" in output

@@ -160,7 +160,7 @@ def test_rounds_measured_by_two_methods_leave_no_decision(files):
 def test_fewer_rounds_in_one_file_are_compared_as_they_are(tmp_path, files):
     rows = [row for row in table(2) if row.round < 6]
     result = check((files[0], write(tmp_path / "n", rows)), 0)
-    assert "with 10 and 6 rounds the smallest Mann-Whitney p is 0.00012" in result.output
+    assert "with 10 rounds in old and 6 in new the smallest Mann-Whitney p is 0.00012" in result.output
     slow = table(2, factors={(CASES[0], "sdpa-flash"): 1.08})
     slow = [row for row in slow if row.round < 6]
     check((files[0], write(tmp_path / "s", slow)), 1, "1 REGRESSED")
@@ -173,7 +173,7 @@ def test_too_few_rounds_leave_no_decision(tmp_path, files):
 
 def test_one_round_leaves_no_decision_and_no_interval(tmp_path):
     files = [write(tmp_path / f"{s}.jsonl", [r for r in table(s) if r.round == 0]) for s in (1, 2)]
-    check(files, 3, "24 INCONCLUSIVE", "1 rounds in old and 1 in new")
+    check(files, 3, "24 INCONCLUSIVE", "1 round in old and 1 in new")
 
 
 def test_identical_samples_everywhere_pass(tmp_path):

@@ -68,7 +68,7 @@ def test_what_rounds_explain_is_not_laid_at_sessions(tmp_path):
 def test_a_calibrated_comparison_uses_the_narrow_margin_and_tau(tmp_path, calibration):
     output = diff(*two(tmp_path), "--calibration", calibration, "--csv", tmp_path / "c").output
     assert "margin 1 %: measured in two sessions whose noise is calibrated (24 rows)" in output
-    assert f"noise calibration {calibration}: 7 sessions on 1 card(s), newest 2026-01-07" in output
+    assert f"noise calibration {calibration}: 7 sessions on 1 card, newest 2026-01-07" in output
     assert "UNCALIBRATED" not in output
 
 
@@ -89,7 +89,7 @@ def test_too_few_sessions_leave_the_comparison_uncalibrated(tmp_path):
     noise.append(path, [load(session(tmp_path, number)) for number in range(5)])
     output = diff(*two(tmp_path), "--calibration", path).output
     assert "UNCALIBRATED" in output
-    assert "5 sessions on 1 card(s), newest 2026-01-05; too few to calibrate, which takes 6" in output
+    assert "5 sessions on 1 card, newest 2026-01-05; too few to calibrate, which takes 6" in output
 
 
 def test_sessions_are_counted_once_unless_a_boot_or_an_hour_lies_between(tmp_path):
@@ -251,7 +251,7 @@ def test_the_command_adds_files_and_tells_what_is_known(tmp_path, capsys):
     files = [str(session(tmp_path, number)) for number in range(6)]
     calibrate_noise(files[:3], out=out)
     first = capsys.readouterr().out
-    assert "3 sessions on 1 card(s)" in first
+    assert "3 sessions on 1 card" in first
     assert "UNCALIBRATED: needs 6 sessions that a boot or an hour lies between" in first
     calibrate_noise(files[3:], out=out)
     second = capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_the_command_measures_a_session_where_no_file_is_named(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     calibrate_noise(suite="training", rounds=7, where="N=4096")
     assert (asked[0].suite, asked[0].rounds, asked[0].where) == ("training", 7, "N=4096")
-    assert "results/nvidia-h200/calibration-noise.json: NVIDIA H200, 1 sessions" in capsys.readouterr().out
+    assert "results/nvidia-h200/calibration-noise.json: NVIDIA H200, 1 session on" in capsys.readouterr().out
     with pytest.raises(UsageError, match="was interrupted"):
         calibrate_noise(rounds=3)
 
@@ -292,7 +292,7 @@ def test_calibrate_is_a_command(tmp_path):
     out = tmp_path / "n.json"
     done = CliRunner().invoke(main, ["calibrate", "--noise", *files, "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "2 sessions on 1 card(s)" in done.output
+    assert "2 sessions on 1 card" in done.output
     refused = CliRunner().invoke(main, ["calibrate", *files])
     assert refused.exit_code == 2
     assert "which only --noise takes" in refused.output

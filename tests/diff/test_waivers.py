@@ -41,7 +41,7 @@ def test_a_waived_row_is_shown_and_does_not_fail(tmp_path, files):
     assert result.exit_code == 0
     assert "REGRESSED (waived)" in result.output
     assert "waived: new tile scheduler (until 2099-12-31)" in result.output
-    assert "(excuses 1 rows)" in result.output
+    assert "(excuses 1 row)" in result.output
     assert "1 REGRESSED" in result.output
 
 
@@ -140,5 +140,5 @@ def test_a_file_that_is_not_there_is_refused(tmp_path, files):
 def test_every_waiver_is_listed_used_or_not(tmp_path, files):
     unused = GOOD.replace("online N=4096 *", "nothing like it").replace("scheduler", "other")
     output = diff(*files, "--waivers", toml(tmp_path, GOOD + unused)).output
-    assert "(excuses 1 rows)" in output
+    assert "(excuses 1 row)" in output
     assert "(excuses no row)" in output

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fabench.errors import UsageError
+from fabench.text import counted
 
 
 @click.command()
@@ -70,7 +71,8 @@ def calibrate_parity(
     if not names:
         raise UsageError("no backend can run here; `fabench list backends` says why")
     cases = list(calibrator.grid(found.device.type, seeds, lengths))
-    click.echo(f"{len(cases)} cases x {len(names)} backends on {found.device.name}: {', '.join(names)}", err=True)
+    size = f"{counted(len(cases), 'case')} x {counted(len(names), 'backend')}"
+    click.echo(f"{size} on {found.device.name}: {', '.join(names)}", err=True)
     work = calibrator.Calibrator(found, names)
     done = 0
 
@@ -91,7 +93,7 @@ def calibrate_parity(
     for name, why in work.lost.items():
         click.echo(f"left out: {name}: {why}")
     if left:
-        click.echo(f"{left} cases left out: the budget of {budget} is used up")
+        click.echo(f"{counted(left, 'case')} left out: the budget of {budget} is used up")
     click.echo(str(path), err=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.errors import UsageError
+from fabench.text import counted
 
 if TYPE_CHECKING:
     from fabench.diff.noise import Noise
@@ -45,11 +46,11 @@ def describe(found: Noise) -> str:
     from fabench.diff import Thresholds
 
     limits = Thresholds()
-    measured = f"{found.sessions} sessions on {found.cards} card(s), newest {found.newest:%Y-%m-%d}"
+    measured = f"{counted(found.sessions, 'session')} on {counted(found.cards, 'card')}, newest {found.newest:%Y-%m-%d}"
     lines = [
         f"  between {'sessions' if kind == 'session' else 'cards'}, {regime}, {bucket}: tau {tau.tau:.3%}, "
-        f"{tau.nu:.0f} degrees of freedom, from {tau.groups} {'sessions' if kind == 'session' else 'cards'} "
-        f"of {tau.rows} rows"
+        f"{tau.nu:.0f} degrees of freedom, from {counted(tau.groups, 'session' if kind == 'session' else 'card')} "
+        f"of {counted(tau.rows, 'row')}"
         for (kind, regime, bucket), tau in sorted(found.classes.items())
     ]
     if not lines:

@@ -25,6 +25,7 @@ from typing import Any
 import click
 
 from fabench.errors import FabenchError, UsageError
+from fabench.text import counted
 
 DEFAULT_ARCH = "sm_90a"
 OLDEST = 80
@@ -245,8 +246,8 @@ def table(rows: list[tuple[str, dict[str, Any]]]) -> Any:
 def judge(rows: list[tuple[str, dict[str, Any]]], where: str = "", *, max_seconds: float | None = None) -> None:
     """Print how many there are, and exit with 1 if anything is at fault."""
     wrong = [f"{arch} {stats['name']}: {fault}" for arch, stats in rows for fault in faults(stats, max_seconds)]
-    counted = f"{len(rows)} configuration{'s' * (len(rows) != 1)} compiled{' ' * bool(where)}{where}"
-    click.echo(f"{counted}, {len(wrong)} fault{'s' * (len(wrong) != 1)}")
+    compiled = f"{counted(len(rows), 'configuration')} compiled{' ' * bool(where)}{where}"
+    click.echo(f"{compiled}, {counted(len(wrong), 'fault')}")
     for line in wrong:
         click.echo(line, err=True)
     if wrong:

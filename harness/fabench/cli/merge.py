@@ -21,8 +21,11 @@ def command(files: tuple[str, ...], out: Path, renumber: bool) -> None:
     """
     from fabench.cli.targets import check_regular
     from fabench.merge import merge
+    from fabench.text import counted
 
     check_regular(map(Path, files))
     done = merge(files, out, renumber=renumber)
     state = "" if done.complete else "; not complete: a run that was joined had been stopped"
-    click.echo(f"{done.path}: {done.rows} rows of {done.files} files, {done.rounds} rounds{state}")
+    click.echo(
+        f"{done.path}: {counted(done.rows, 'row')} of {done.files} files, {counted(done.rounds, 'round')}{state}"
+    )

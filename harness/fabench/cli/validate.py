@@ -22,6 +22,7 @@ def command(files: tuple[str, ...], allow_partial: bool) -> None:
     from fabench.errors import RecordError
     from fabench.resultfile import read
     from fabench.resultfile.consistency import problems
+    from fabench.text import counted
 
     sound = True
     for file in files:
@@ -35,12 +36,12 @@ def command(files: tuple[str, ...], allow_partial: bool) -> None:
             click.echo(f"Warning: {warning}", err=True)
         if found := problems(result):
             sound = False
-            more = [f"and {len(found) - SHOWN} more problems"] if len(found) > SHOWN else []
+            more = [f"and {counted(len(found) - SHOWN, 'more problem')}"] if len(found) > SHOWN else []
             for text in [*found[:SHOWN], *more]:
                 click.echo(f"Error: {file}: {text}", err=True)
             continue
         counts = Counter(row.status for row in result.rows)
         listed = ", ".join(f"{count} {status}" for status, count in counts.most_common())
         state = "complete" if result.complete else "a part of its run"
-        click.echo(f"{file}: sound, {state}: {len(result.rows)} rows" + (f" ({listed})" if listed else ""))
+        click.echo(f"{file}: sound, {state}: {counted(len(result.rows), 'row')}" + (f" ({listed})" if listed else ""))
     sys.exit(0 if sound else 2)

@@ -18,6 +18,7 @@ from fabench.diff.thresholds import GATEABLE, Thresholds
 from fabench.diff.verdicts import GATES, Verdict, by_status
 from fabench.diff.waivers import Waiver
 from fabench.names import Status
+from fabench.text import counted
 from fabench.where import Condition
 
 
@@ -162,7 +163,8 @@ class _Judge:
         counts = self.old.times.count[pair.places[0]], self.new.times.count[pair.places[1]]
         if min(counts) == 0:
             return "no time was recorded"
-        return f"{counts[0]} rounds in old and {counts[1]} in new; a verdict needs {self.limits.min_rounds} in each"
+        old = counted(counts[0], "round")
+        return f"{old} in old and {counts[1]} in new; a verdict needs {self.limits.min_rounds} in each"
 
     def _clock(self, pair: Pair, at: int) -> str | None:
         """Why a move in time is the clock's and not the kernel's: compute-bound work that takes the same cycles.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fabench.diff.compare import Comparison, RowDiff
 from fabench.diff.verdicts import GATES, JUDGED, UNCOMPARED, VERDICTS
+from fabench.text import counted
 
 PASSED, FAILED, USAGE, UNDECIDED = 0, 1, 2, 3
 """0: rows were compared and nothing is bad. 1: something bad. 2: nothing could be compared. 3: no decision."""
@@ -49,7 +50,7 @@ def _doubts(found: Comparison) -> list[str]:
         row.verdict == "INCONCLUSIVE" and row.at is not None and not found.context.tested[row.at] for row in found.rows
     )
     if few:
-        doubts.append(f"{few} of {judged} rows with fewer than {limits.min_rounds} rounds")
+        doubts.append(f"{few} of {counted(judged, 'row')} with fewer than {limits.min_rounds} rounds")
     if counts["INCONCLUSIVE"] > limits.inconclusive_share * judged:
         doubts.append(f"{counts['INCONCLUSIVE']} of {judged} INCONCLUSIVE (limit {limits.inconclusive_share:.0%})")
     return doubts

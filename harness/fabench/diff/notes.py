@@ -13,6 +13,7 @@ from fabench.diff.links import Margin
 from fabench.diff.relation import changes
 from fabench.diff.side import Side
 from fabench.diff.thresholds import percent
+from fabench.text import counted
 
 CLOCK_NOTE = 0.005
 """A change of the mean clock by more than this share is worth a note."""
@@ -62,7 +63,7 @@ def _swapped(found: Comparison) -> list[str]:
 def _unchecked(found: Comparison) -> list[str]:
     counts = [sum("unchecked" in flags for flags in side.flags) for side in (found.old, found.new)]
     return [
-        f"{count} rows of {side.path} are unchecked: a wrong result would go unseen"
+        f"{counted(count, 'unchecked row')} in {side.path}: a wrong result would go unseen"
         for count, side in zip(counts, (found.old, found.new), strict=True)
         if count
     ]
@@ -83,7 +84,7 @@ def _margins(found: Comparison) -> list[str]:
             "`fabench run --ab` interleaves, `fabench calibrate --noise` calibrates"
         ),
     }
-    return [f"{text} ({counts[kind]} rows)" for kind, text in known.items() if counts[kind]]
+    return [f"{text} ({counted(counts[kind], 'row')})" for kind, text in known.items() if counts[kind]]
 
 
 def _rounds(found: Comparison) -> list[str]:
@@ -98,7 +99,10 @@ def _rounds(found: Comparison) -> list[str]:
         return []
     old, new = min(few)
     return [
-        f"with {old} and {new} rounds the smallest Mann-Whitney p is {least_guard_p(old, new):.2g}; 10 rounds to gate"
+        (
+            f"with {counted(old, 'round')} in old and {new} in new the smallest Mann-Whitney p is "
+            f"{least_guard_p(old, new):.2g}; 10 rounds to gate"
+        )
     ]
 
 
@@ -107,7 +111,7 @@ def _calibration(found: Comparison) -> list[str]:
     if noise is None or not any(link.margin != "interleaved" for link in found.links):
         return []
     drivers = {env.software.driver for env in found.new.file.envs.values() if env.software.driver}
-    measured = f"{noise.sessions} sessions on {noise.cards} card(s), newest {noise.newest:%Y-%m-%d}"
+    measured = f"{counted(noise.sessions, 'session')} on {counted(noise.cards, 'card')}, newest {noise.newest:%Y-%m-%d}"
     used = f"noise calibration {noise.path}: {measured}"
     limits = found.options.limits
     if noise.sessions < limits.calibration_sessions:
@@ -146,7 +150,7 @@ def _waivers(found: Comparison) -> list[str]:
     used = Counter(row.waiver.place for row in found.rows if row.waiver)
     today, out = found.options.now.date(), []
     for waiver in found.options.waivers:
-        state = f"excuses {used[waiver.place]} rows" if used[waiver.place] else "excuses no row"
+        state = f"excuses {counted(used[waiver.place], 'row')}" if used[waiver.place] else "excuses no row"
         if waiver.expired(today):
             state = "EXPIRED, excuses nothing"
         out.append(f"waiver {waiver.text()} ({state})")

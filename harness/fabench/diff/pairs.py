@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from fabench.case import Case
 from fabench.diff.side import Side
 from fabench.errors import RecordError, UsageError
+from fabench.text import counted
 from fabench.where import Condition
 
 
@@ -91,6 +92,7 @@ def _nothing_in_common(old: Side, new: Side, where: Condition | None) -> str:
     hint = f"; their suites are '{suites[0]}' and '{suites[1]}'" if suites[0] != suites[1] else ""
     matching = f" that match '{where}'" if where else ""
     return (
-        f"'{old.path}' and '{new.path}' must have rows in common{matching}, got {len(old.rows)} and {len(new.rows)} "
-        f"rows and none in both{hint}; a row is a case and the name of a backend, as `fabench show` lists them"
+        f"'{old.path}' and '{new.path}' must have rows in common{matching}, got {len(old.rows)} and "
+        f"{counted(len(new.rows), 'row')} and none in both{hint}; a row is a case and the name of a backend, as "
+        "`fabench show` lists them"
     )

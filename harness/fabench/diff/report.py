@@ -16,6 +16,7 @@ from fabench.diff.gate import Gate, gates
 from fabench.diff.geomean import Geomean
 from fabench.diff.side import Side
 from fabench.diff.verdicts import MEANING, VERDICTS
+from fabench.text import counted
 
 SCHEMA = "fabench-diff/1.0"
 
@@ -52,7 +53,7 @@ def summary(report: Report) -> str:
     counts, gate = report.found.counts(), report.gate
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     why = f" ({'; '.join(gate.reasons)})" if gate.reasons else ""
-    return f"{gate.word}{why}: {len(report.found.rows)} rows: {verdicts}; exit code {gate.code}"
+    return f"{gate.word}{why}: {counted(len(report.found.rows), 'row')}: {verdicts}; exit code {gate.code}"
 
 
 def as_json(report: Report) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fabench.parity import heatmap
 from fabench.parity.pattern import pattern
 from fabench.parity.trial import Result
 from fabench.parity.verdict import Finding, Verdict
+from fabench.text import counted
 
 WIDTH = 110
 COLUMNS = ("passed", "failed", "crashed", "timeout", "oom", "unsupported", "skipped")
@@ -34,9 +35,10 @@ def _headline(v: Verdict) -> str:
     word = {0: "passed", 1: "FAILED", 2: "nothing ran"}[v.exit_code]
     word += " as far as it went" if v.left.interrupted and v.exit_code == 0 else ""
     compiling = f", {v.compile_s:.1f} s of it compiling and first calls" if v.compile_s >= 1 else ""
+    passed = sum(r.ending == "passed" for r in v.results)
     return (
         f"{v.target} on {v.device}, {v.profile}: {word}. "
-        f"{v.trials} cases, {sum(r.ending == 'passed' for r in v.results)} checks passed, {len(v.failed)} failed, "
+        f"{counted(v.trials, 'case')}, {counted(passed, 'check')} passed, {len(v.failed)} failed, "
         f"in {v.seconds:.1f} s{compiling}"
     )
 
@@ -58,7 +60,7 @@ def _findings(v: Verdict, explain: bool, width: int) -> Iterator[str]:
 def _finding(v: Verdict, finding: Finding, width: int, *, first: bool, explain: bool) -> Iterator[str]:
     name = finding.name
     yield _filled(name.sentence, width, "  * ")
-    yield f"    seen in {name.votes} failures of {', '.join(name.probes)}"
+    yield f"    seen in {counted(name.votes, 'failure')} of {', '.join(name.probes)}"
     example = name.example
     diagnosis = (example.diagnosis if example else None) or {}
     if example is not None:
@@ -144,9 +146,9 @@ def _footnotes(v: Verdict) -> Iterator[str]:
     yield from (f"Note: {n}" for n in v.notes())
     reasons = {r.message for r in v.results if r.ending == "unsupported"}
     if v.refused and reasons:
-        yield f"Refused by the kernel: {v.refused} cases ({'; '.join(sorted(reasons)[:4])})"
+        yield f"Refused by the kernel: {counted(v.refused, 'case')} ({'; '.join(sorted(reasons)[:4])})"
     if v.left.trials:
-        yield f"Left out: {v.left.trials} cases, because {v.left.why}"
+        yield f"Left out: {counted(v.left.trials, 'case')}, because {v.left.why}"
 
 
 def progress_line(result: Result) -> str:

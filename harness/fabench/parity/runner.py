@@ -23,6 +23,7 @@ from fabench.parity.trial import Result
 from fabench.parity.verdict import Finding, Verdict, findings, merged
 from fabench.probe import Probe
 from fabench.registry import FileSpec
+from fabench.text import counted
 
 MOST_SHRUNK, MOST_LOOKED_AT = 3, 8
 SHRINK_S = 20.0
@@ -178,7 +179,8 @@ def _warn(verdict: Verdict, kernel: Kernel) -> None:
         verdict.warnings.append(f"more than half of the cases were refused: {verdict.refused} of {every}")
     large = [r for r in verdict.results if r.warn]
     if large:
-        verdict.warnings.append(f"{len(large)} cases pass with a rho above 3, for instance {large[0].trial.label()}")
+        passing = counted(len(large), "case passes", "cases pass")
+        verdict.warnings.append(f"{passing} with a rho above 3, for instance {large[0].trial.label()}")
     if kernel.file is None:
         verdict.warnings += drift(kernel.name, kernel.probe.device, verdict.accuracy())
 

@@ -13,6 +13,7 @@ from fabench.dtypes import DTYPES
 from fabench.names import Status
 from fabench.records import Row
 from fabench.resultfile.reader import ResultFile, case_of
+from fabench.text import counted
 
 TOLERANCE = 1e-9
 """Relative; a number went through JSON's decimal form and back."""
@@ -25,7 +26,8 @@ def problems(result: ResultFile) -> list[str]:
     if result.footer is not None and result.truncated is None and Counter(result.footer.status_counts) != counts:
         found.append(f"the footer counts {_counts(result.footer.status_counts)}, and the rows are {_counts(counts)}")
     if result.complete and len(result.rows) < result.header.planned_rows:
-        found.append(f"the footer says complete, and {len(result.rows)} of {result.header.planned_rows} rows are there")
+        planned = counted(result.header.planned_rows, "row is", "rows are")
+        found.append(f"the footer says complete, and {len(result.rows)} of {planned} there")
     return found
 
 

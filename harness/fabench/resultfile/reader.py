@@ -14,6 +14,7 @@ from fabench.errors import CaseError, RecordError
 from fabench.input_files import open_input
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
 from fabench.resultfile.line import MINOR, Line, decode, header_schema
+from fabench.text import counted
 
 T = TypeVar("T")
 LINE_BYTES = 64 * 2**20
@@ -237,11 +238,12 @@ class _Check(Generic[T]):
         if self.lines.torn is not None:
             return f"the file is truncated: its last line is torn ({self.lines.torn.message})"
         if footer is None:
-            return f"the file is truncated: it has no footer after {rows} rows"
+            return f"the file is truncated: it has no footer after {counted(rows, 'row')}"
         if self.after_footer:
-            return f"the file is truncated: {self.after_footer} records follow its last footer"
+            following = counted(self.after_footer, "record follows", "records follow")
+            return f"the file is truncated: {following} its last footer"
         if footer.rows_written != rows:
-            return f"the file is truncated: its footer counts {footer.rows_written} rows, and it has {rows}"
+            return f"the file is truncated: its footer counts {counted(footer.rows_written, 'row')}, and it has {rows}"
         return None
 
 

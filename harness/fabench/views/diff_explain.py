@@ -17,6 +17,7 @@ from fabench.errors import UsageError
 from fabench.records import Row
 from fabench.resultfile import iter_records
 from fabench.stats import median_interval
+from fabench.text import counted
 from fabench.views.junit import rerun
 
 
@@ -46,7 +47,7 @@ def _find(found: Comparison, row_id: str) -> RowDiff:
     rows = [row for row in found.rows if row.pair.row_id.startswith(row_id)] if row_id else []
     exact = [row for row in rows if row.pair.row_id == row_id]
     if len(rows) != 1 and not exact:
-        got = f"{len(rows)} rows" if rows else "none"
+        got = counted(len(rows), "row") if rows else "none"
         raise UsageError(
             f"'--explain' must name one row of the files by its row_id, got {got} for '{row_id}'; --csv lists them"
         )
@@ -80,7 +81,7 @@ def _round(row: Row) -> str:
         parts.append(f"median {row.quantiles['median']:.6g} ns")
     if row.samples_ns:
         low, high = median_interval(row.samples_ns)
-        parts.append(f"95 % interval {low:.6g} .. {high:.6g} ns of {len(row.samples_ns)} samples, K {row.K}")
+        parts.append(f"95 % interval {low:.6g} .. {high:.6g} ns of {counted(len(row.samples_ns), 'sample')}, K {row.K}")
     if row.telemetry and row.telemetry.sm_clock_mhz_mean:
         parts.append(f"SM clock {row.telemetry.sm_clock_mhz_mean:.0f} MHz")
     if row.kernels:
@@ -101,7 +102,7 @@ def _link(found: Comparison, row: RowDiff, at: int) -> Iterator[str]:
     if link.tau is not None:
         yield (
             f"session noise: tau {link.tau.tau:.3%}, {link.tau.nu:.1f} degrees of freedom, "
-            f"{link.tau.groups} sessions or cards, {link.tau.rows} rows"
+            f"{counted(link.tau.groups, 'session or card', 'sessions or cards')}, {counted(link.tau.rows, 'row')}"
         )
     shift = cycles(found.old, found.new, row.pair)
     yield "clock cycles: " + (
@@ -113,7 +114,7 @@ def _numbers(found: Comparison, at: int) -> Iterator[str]:
     e, limits = found.evidence, found.options.limits
     yield f"d (Hodges-Lehmann)  {e.d[at]:+.6f}  ({math.expm1(e.d[at]):+.3%})"
     yield f"s2 of its rounds    {e.s2[at]:.4g}  (sd {_sd(e.s2[at])}), {e.s2_nu[at]:.2f} degrees of freedom"
-    yield f"prior               s2_0 {e.prior.s2:.4g}, nu0 {e.prior.nu:.4g}, from {e.prior.rows} rows"
+    yield f"prior               s2_0 {e.prior.s2:.4g}, nu0 {e.prior.nu:.4g}, from {counted(e.prior.rows, 'row')}"
     yield f"timer floor         {found.context.floor[at]:.4g}"
     yield f"moderated s2        {e.variance[at]:.4g}  (sd {_sd(e.variance[at])})"
     yield f"Var(d) / s2         {e.scale[at]:.4f}"
@@ -125,7 +126,7 @@ def _numbers(found: Comparison, at: int) -> Iterator[str]:
     yield f"p slow, p fast      {e.p_slow[at]:.4g}, {e.p_fast[at]:.4g}"
     yield (
         f"after correction    {e.adjusted_slow[at]:.4g}, {e.adjusted_fast[at]:.4g} "
-        f"(Benjamini-Hochberg over {e.tests} rows; at most q = {limits.q})"
+        f"(Benjamini-Hochberg over {counted(e.tests, 'row')}; at most q = {limits.q})"
     )
     yield f"Mann-Whitney guard  {e.guard_slow[at]:.4g}, {e.guard_fast[at]:.4g} (at most {limits.guard_p})"
     yield f"slow {bool(e.slow[at])}, fast {bool(e.fast[at])}, same {bool(e.same[at])}"

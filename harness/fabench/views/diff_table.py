@@ -10,6 +10,7 @@ from fabench.diff.geomean import Geomean
 from fabench.diff.report import Report, summary
 from fabench.diff.side import Side
 from fabench.diff.verdicts import MEANING, VERDICTS, Verdict
+from fabench.text import counted
 from fabench.views.axes import axis_text, key_of, shape_of, sort_key
 from fabench.views.diff_cross import cross_tables
 from fabench.views.diff_problems import fixed, problem, problems
@@ -98,8 +99,8 @@ def _file(name: str, side: Side) -> str:
     sha = f" {header.harness.git_sha[:9]}" if header.harness.git_sha else ""
     dirty = "+" if header.harness.dirty else ""
     return (
-        f"{name}: {side.path}: {models}, {len(side.rows)} rows x {header.rounds} rounds, {header.started}, "
-        f"fabench {header.harness.version}{sha}{dirty}"
+        f"{name}: {side.path}: {models}, {counted(len(side.rows), 'row')} x {counted(header.rounds, 'round')}, "
+        f"{header.started}, fabench {header.harness.version}{sha}{dirty}"
     )
 
 
@@ -118,7 +119,9 @@ def _tables(report: Report, all_rows: bool) -> list[Table | list[str]]:
     parts: list[Table | list[str]] = [replace(_rows(found, shown), asides=_left_out(skipped))]
     if hidden:
         kinds = [verdict for verdict in VERDICTS if any(row.verdict == verdict for row in hidden)]
-        parts.append([f"{len(hidden)} more rows ({', '.join(kinds)}) are not shown: --all shows them"])
+        which = f"({', '.join(kinds)})"
+        one, many = f"more row {which} is not shown", f"more rows {which} are not shown"
+        parts.append([f"{counted(len(hidden), one, many)}: --all shows {'it' if len(hidden) == 1 else 'them'}"])
     if report.cross is not None:
         parts += cross_tables(report.cross)
     elif report.geomeans:
@@ -133,17 +136,14 @@ def _left_out(rows: Sequence[RowDiff]) -> tuple[str, ...]:
         groups.setdefault(" ".join(row.reason.split()), []).append(row)
     by_size = sorted(groups.items(), key=lambda group: -len(group[1]))
     lines = [
-        f"SKIPPED: {', '.join(dict.fromkeys(row.pair.backend for row in group))}, {_count(len(group))}"
+        f"SKIPPED: {', '.join(dict.fromkeys(row.pair.backend for row in group))}, {counted(len(group), 'row')}"
         + (f": {reason}" if reason else "")
         for reason, group in by_size[:REASONS]
     ]
     if rest := by_size[REASONS:]:
-        lines.append(f"SKIPPED: {_count(sum(len(group) for _, group in rest))} for {len(rest)} more reasons: see --all")
+        left = counted(sum(len(group) for _, group in rest), "row")
+        lines.append(f"SKIPPED: {left} for {counted(len(rest), 'more reason')}: see --all")
     return tuple(lines)
-
-
-def _count(rows: int) -> str:
-    return f"{rows} row{'' if rows == 1 else 's'}"
 
 
 def _rows(found: Comparison, rows: Sequence[RowDiff]) -> Table:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from fabench.plan import Plan, PlannedRow
 from fabench.suite import Suite
-from fabench.text import bytes_text, seconds_text
+from fabench.text import bytes_text, counted, seconds_text
 from fabench.views.axes import AXES, axis_text, shape_of
 
 REASONS = 3
@@ -31,15 +31,11 @@ def product(suite: Suite, plan: Plan) -> str:
     text = f"{' x '.join(sizes)} = " if sizes else ""
     if suite.combinations > cases:
         text += f"{suite.combinations} combinations, merged to "
-    text += f"{_count(cases, 'case')} x {_count(backends, 'backend')} = {_count(cases * backends, 'row')}"
+    text += f"{counted(cases, 'case')} x {counted(backends, 'backend')} = {counted(cases * backends, 'row')}"
     left_out = [f"{n} {what}" for n, what in ((plan.excluded, "excluded"), (plan.filtered, "filtered out")) if n]
     if left_out:
-        text += f", less {' and '.join(left_out)} = {_count(len(plan.rows), 'row')}"
-    return f"{text} x {_count(suite.measure.rounds, 'round')}"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+        text += f", less {' and '.join(left_out)} = {counted(len(plan.rows), 'row')}"
+    return f"{text} x {counted(suite.measure.rounds, 'round')}"
 
 
 def _head(suite: Suite, plan: Plan) -> str:
@@ -51,7 +47,7 @@ def _head(suite: Suite, plan: Plan) -> str:
             f"{suite.name}: {suite.description}" if suite.description else suite.name,
             product(suite, plan),
             f"on {device.torch_name} ({device.name}{free})",
-            f"{_count(running, 'row')} to run, {len(plan.rows) - running} skipped; about {spent} without compiling",
+            f"{counted(running, 'row')} to run, {len(plan.rows) - running} skipped; about {spent} without compiling",
         ]
     )
 
@@ -109,9 +105,10 @@ def _skipped(plan: Plan) -> str:
     lines = ["Skipped:"]
     for (status, name), reasons in groups.items():
         shown = list(reasons.items())[:REASONS]
-        lines += [f"  {status} {name} ({_count(n, 'row')}): {why}" for why, n in shown]
+        lines += [f"  {status} {name} ({counted(n, 'row')}): {why}" for why, n in shown]
         if more := reasons.total() - sum(n for _, n in shown):
-            lines.append(f"  {status} {name} ({_count(more, 'row')}): {len(reasons) - REASONS} more reasons like these")
+            others = counted(len(reasons) - REASONS, "more reason")
+            lines.append(f"  {status} {name} ({counted(more, 'row')}): {others} like these")
     return "\n".join(lines) if groups else ""
 
 

@@ -8,6 +8,7 @@ from fabench.diff.compare import RowDiff
 from fabench.diff.gate import gates
 from fabench.diff.report import Report, summary
 from fabench.diff.verdicts import Verdict
+from fabench.text import counted
 from fabench.views.diff_table import text
 from fabench.views.junit import describe
 
@@ -38,7 +39,7 @@ def _commands(kind: str, report: Report, rows: list[RowDiff]) -> list[str]:
         for row in shown
     ]
     left = len(rows) - len(shown)
-    return [*lines, f"::{kind} title=fabench diff::{left} more rows, see the table"] if left else lines
+    return [*lines, f"::{kind} title=fabench diff::{counted(left, 'more row')}, see the table"] if left else lines
 
 
 def write_summary(report: Report) -> None:

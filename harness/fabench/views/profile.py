@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fabench.explain import Explanation
 from fabench.measure.kernels import short_name
 from fabench.profiling.kernel import Kernel, Profile, combined
-from fabench.text import bytes_text
+from fabench.text import bytes_text, counted
 from fabench.views.render import plain_table, wrapped
 from fabench.views.values import significant
 
@@ -43,7 +43,7 @@ def _worth_a_line(profile: Profile) -> list[Kernel]:
     total = sum(kernel.time_ns for kernel in profile.kernels)
     long = [kernel for kernel in profile.kernels if kernel.time_ns >= LEAST_SHARE * total]
     short = [kernel for kernel in profile.kernels if kernel.time_ns < LEAST_SHARE * total]
-    name = f"{len(short)} other{'s' if len(short) > 1 else ''}"
+    name = counted(len(short), "other")
     return [*long, *([combined(name, short)] if short else [])]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fabench.errors import UsageError
 from fabench.resultfile import ResultFile
+from fabench.text import counted
 from fabench.views.flat import as_csv, as_json
 from fabench.views.outcomes import Outcome, beside, gather
 from fabench.views.published import claim_text, claims
@@ -82,4 +83,5 @@ def _stopped(result: ResultFile) -> str:
     if result.complete:
         return ""
     why = result.truncated or "the run was stopped"
-    return f"{result.path}: {why}; {len(result.rows)} of {result.header.planned_rows} rows are there"
+    planned = counted(result.header.planned_rows, "row is", "rows are")
+    return f"{result.path}: {why}; {len(result.rows)} of {planned} there"

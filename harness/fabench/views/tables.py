@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fabench.errors import UsageError
 from fabench.names import SKIPPED
+from fabench.text import counted
 from fabench.views.axes import AXES, Key, axis_text, key_of, shape_of, sort_key, varies
 from fabench.views.grid import NOTHING, Cell, Draft, Table, finish
 from fabench.views.notes import about
@@ -208,6 +209,6 @@ def _caption(outcomes: Sequence[Outcome], plan: _Plan, values: Sequence[Value]) 
     common += shape_of(outcomes).fixed
     rounds = {len(o.rows) for o in measured}
     if rounds != {1}:
-        common.append(f"{min(rounds)} to {max(rounds)} rounds" if len(rounds) > 1 else f"{max(rounds)} rounds")
+        common.append(f"{min(rounds)} to {max(rounds)} rounds" if len(rounds) > 1 else counted(max(rounds), "round"))
     common += [f"{name} {AXES[name](measured[0])}" for name in ("file", "backend") if name in plan.apart]
     return (*lines, ", ".join(text for text in common if text != "None"))

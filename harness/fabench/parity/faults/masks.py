@@ -11,6 +11,7 @@ import torch
 from fabench.case import Case, Mask
 from fabench.parity.bench import shown_pairs
 from fabench.parity.faults.dense import Attention, Fault, fault
+from fabench.text import counted
 
 TILES = (16, 32, 64, 128)
 Shown = Callable[[Attention], torch.Tensor]
@@ -35,11 +36,9 @@ def faults(case: Case) -> Iterator[Fault]:
             yield fault("mask", words, shown=_without(slice(tile - 1, case.Nk - 1, tile)))
             if case.Nk % tile:
                 start = case.Nk // tile * tile
-                yield fault(
-                    "mask",
-                    f"attention that drops the tail of {case.Nk - start} keys after the last whole tile of {tile}",
-                    shown=_without(slice(start, None)),
-                )
+                tail = counted(case.Nk - start, "key")
+                words = f"attention that drops the tail of {tail} after the last whole tile of {tile}"
+                yield fault("mask", words, shown=_without(slice(start, None)))
             for index in sorted({0, 1, (case.Nk - 1) // tile}):
                 where = slice(index * tile, (index + 1) * tile)
                 yield fault("mask", f"a kernel that skips key tile {index} of {tile}", shown=_without(where))

@@ -9,6 +9,7 @@ import torch
 
 from fabench.case import Case
 from fabench.parity.faults.dense import Attention, Fault, fault
+from fabench.text import counted
 
 TILES = (16, 32, 64, 128, 256)
 Softmax = Callable[[Attention, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -22,7 +23,7 @@ def faults(case: Case) -> Iterator[Fault]:
         if pad := -case.Nk % tile:
             yield fault(
                 "softmax",
-                f"a kernel that counts the {pad} keys of padding to a multiple of {tile} (score 0, V = 0)",
+                f"a kernel that counts the {counted(pad, 'key')} of padding to a multiple of {tile} (score 0, V = 0)",
                 softmax=_padded(pad),
             )
         if case.Nk > tile:

@@ -9,6 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.dlpack import from_dlpack
 
+from fabench.text import counted
+
 EMPTY = {
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.empty_strided.default,
@@ -85,7 +87,6 @@ class Guarded(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 changed = (part != MARGIN_BYTE).nonzero().flatten()
                 if len(changed):
                     near = MARGIN_BYTES - int(changed[-1]) if side == "before" else int(changed[0])
-                    return (
-                        f"{len(changed)} bytes written {side} a tensor of shape {shape}, the nearest {near} bytes away"
-                    )
+                    written, away = counted(len(changed), "byte"), counted(near, "byte")
+                    return f"{written} written {side} a tensor of shape {shape}, the nearest {away} away"
         return None

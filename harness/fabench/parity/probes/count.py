@@ -51,7 +51,7 @@ def _check_lse(bench: Bench, lse: torch.Tensor, n: torch.Tensor) -> None:
     if cause:
         message += f" ({cause})"
     elif math.isfinite(got) and n[at[-1]] > 0 and got < 700:
-        message += f": as if {math.exp(got):.6g} keys were counted, not {int(n[at[-1]])}"
+        message += f": as if n were {math.exp(got):.6g}, not {int(n[at[-1]])}"
     limit_here = float(limit[at])
     raise Failed(message, witness=element("LSE", at, lse, expected, limit_here))
 

@@ -10,6 +10,7 @@ from fabench.inputs import Tensors, in_margins, margins, rotate
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict
 from fabench.parity.probes.allocation import Guarded
 from fabench.parity.probes.repeats import blaming, must_agree, under
+from fabench.text import counted
 
 MARGINS = (math.nan, 1.0e4)
 
@@ -34,7 +35,7 @@ def _run(bench: Bench) -> Verdict:
         for name, x in guarded.items():
             if not torch.equal(margins(x), before[name]):
                 count = int((margins(x) != before[name]).sum())
-                raise Failed(f"{count} elements written outside the input '{name}'")
+                raise Failed(f"{counted(count, 'element')} written outside the input '{name}'")
         if touched := allocations.touched():
             raise Failed(f"written past its own memory: {touched}")
         what = f"with {value:g} around the inputs"

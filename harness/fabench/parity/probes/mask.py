@@ -17,6 +17,7 @@ from fabench.case import Case
 from fabench.inputs import Tensors, torch_dtype
 from fabench.parity.bench import Bench, Failed, Passed, Verdict, first_index, shown_pairs
 from fabench.parity.trial import Witness
+from fabench.text import counted
 
 MOST_CALLS = 4
 
@@ -151,9 +152,9 @@ def _compare(
     leaked, dropped = int((shown & ~expected).sum()), int((~shown & expected).sum())
     parts = []
     if leaked:
-        parts.append(f"{leaked} pairs attended that the mask hides")
+        parts.append(f"{counted(leaked, 'pair')} attended that the mask hides")
     if dropped:
-        parts.append(f"{dropped} pairs not attended that the mask shows")
+        parts.append(f"{counted(dropped, 'pair')} not attended that the mask shows")
     place = f"b {at[0]}, h {at[1]}, row {at[2]}, channel {at[3]}"
     value = float(got[at])
     message = f"'{name}' shows {' and '.join(parts)}, first at {place}: got {value:.4g}"

@@ -13,6 +13,7 @@ import torch
 
 from fabench.inputs import Tensors, rotate
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, first_index, shown_pairs
+from fabench.text import counted
 
 
 def run(bench: Bench) -> Verdict:
@@ -84,8 +85,9 @@ def _compare(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     wrong = got != expected
     if bool(wrong.any()):
         at = first_index(wrong)
+        nans = counted(int(got.sum()), "element is NaN", "elements are NaN")
         verb = "reaches O" if bool(got[at]) else "does not reach O"
         raise Failed(
-            f"{what} {verb} at b {at[0]}, h {at[1]}, row {at[2]}, col {at[3]}: {int(got.sum())} elements are NaN, "
-            f"{int(expected.sum())} depend on it"
+            f"{what} {verb} at b {at[0]}, h {at[1]}, row {at[2]}, col {at[3]}: {nans}, "
+            f"{counted(int(expected.sum()), 'depends on it', 'depend on it')}"
         )
