@@ -23,6 +23,7 @@ def run(bench: Bench) -> Verdict:
     call = bench.subject.prepared(bench.case).call
     side = torch.cuda.Stream(bench.device)  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize(bench.device)  # the inputs were made on another stream
     with torch.no_grad():
         with torch.cuda.stream(side):
             for _ in range(3):
