@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fabench.cli.descriptors import fill
-from fabench.cli.stdout import close
+from fabench.cli.stdout import close, forgiving
 from fabench.errors import FabenchError, UsageError
 
 INTERRUPTED = 130
@@ -46,8 +46,9 @@ class LazyGroup(click.Group):
     """Commands are imported on first use; an error of fabench's own becomes one sentence and an exit code."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """As click's, on descriptors that are all there."""
+        """As click's, on descriptors that are all there and streams that take every letter."""
         fill()
+        forgiving()
         return super().main(*args, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

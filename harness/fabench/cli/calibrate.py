@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 from fabench.text import counted
 
@@ -84,16 +85,16 @@ def calibrate_parity(
 
     left = work.run(cases, show, seconds)
     path = calibrator.write(work, out)
-    click.echo(table(calibrator.entries(work.readings)))
+    say(table(calibrator.entries(work.readings)))
     failures = [r for r in work.readings if not r.passed and r.parity is not None]
     for reading in failures[:12]:
-        click.echo(f"fails: {reading.backend} on {reading.case.label()}: {reading.reason.split('; ')[0]}")
+        say(f"fails: {reading.backend} on {reading.case.label()}: {reading.reason.split('; ')[0]}")
     if len(failures) > 12:
-        click.echo(f"... and {len(failures) - 12} more, in the file")
+        say(f"... and {len(failures) - 12} more, in the file")
     for name, why in work.lost.items():
-        click.echo(f"left out: {name}: {why}")
+        say(f"left out: {name}: {why}")
     if left:
-        click.echo(f"{counted(left, 'case')} left out: the budget of {budget} is used up")
+        say(f"{counted(left, 'case')} left out: the budget of {budget} is used up")
     click.echo(str(path), err=True)
 
 

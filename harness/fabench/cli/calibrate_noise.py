@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 from fabench.text import counted
 
@@ -38,7 +39,7 @@ def calibrate_noise(
         raise UsageError(f"'{sides[0].path}' must hold the env of its session, and has none")
     path = out or noise.default_path(identities[0])
     noise.append(path, sides)
-    click.echo(describe(noise.load(path, limits.calibration_sessions, limits.calibration_cards)))
+    say(describe(noise.load(path, limits.calibration_sessions, limits.calibration_cards)))
 
 
 def describe(found: Noise) -> str:

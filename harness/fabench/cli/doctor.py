@@ -8,6 +8,8 @@ import textwrap
 
 import click
 
+from fabench.cli.stdout import say
+
 
 @click.command()
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -24,7 +26,7 @@ def command(format_: str) -> None:
     if format_ == "json":
         import json
 
-        click.echo(json.dumps([finding.to_json() for finding in findings], indent=2))
+        say(json.dumps([finding.to_json() for finding in findings], indent=2))
         return
     width = max(40, shutil.get_terminal_size().columns)
     part = max(len(finding.part) for finding in findings)
@@ -32,13 +34,13 @@ def command(format_: str) -> None:
     for finding in findings:
         head = f"{finding.part:{part}}  {marks[finding.state]:7}  "
         indent = " " * (len(head) if len(head) < width // 2 else 4)
-        click.echo(textwrap.fill(finding.found, width, initial_indent=head, subsequent_indent=indent))
+        say(textwrap.fill(finding.found, width, initial_indent=head, subsequent_indent=indent))
         if finding.state == "missing" and finding.remedy:
             for line in (f"for: {finding.serves}", f"do:  {finding.remedy}"):
-                click.echo(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "     "))
+                say(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "     "))
     missing = sum(finding.state == "missing" for finding in findings)
-    click.echo()
+    say()
     if not any(finding.part == "device" for finding in findings):
-        click.echo(f"{missing} missing; nothing can be measured without torch.")
+        say(f"{missing} missing; nothing can be measured without torch.")
         sys.exit(1)
-    click.echo("Nothing is missing." if not missing else f"{missing} missing; everything else works without them.")
+    say("Nothing is missing." if not missing else f"{missing} missing; everything else works without them.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,16 +43,16 @@ def command(suite: str | None, case_text: str | None, where: str | None, slug: s
 
     width = terminal_width()
     if slug == "list":
-        click.echo(in_cards([gpus.named(name) for name in gpus.slugs()], width))
+        say(in_cards([gpus.named(name) for name in gpus.slugs()], width))
         return
     cases = _cases(suite, case_text, where)
     gpu = _gpu(slug, cases)
     tilings = _tilings(cases, gpu)
     explanations = [explain(case, gpu, tilings[case.id]) for case in cases]
     if style == "json":
-        click.echo(json.dumps([explanation.to_json() for explanation in explanations], indent=1, ensure_ascii=False))
+        say(json.dumps([explanation.to_json() for explanation in explanations], indent=1, ensure_ascii=False))
     else:
-        click.echo(in_full(explanations[0], width) if len(cases) == 1 else in_lines(explanations, width))
+        say(in_full(explanations[0], width) if len(cases) == 1 else in_lines(explanations, width))
 
 
 def _cases(suite: str | None, case_text: str | None, where: str | None) -> list[Case]:

@@ -24,6 +24,7 @@ from typing import Any
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import FabenchError, UsageError
 from fabench.text import counted
 
@@ -144,7 +145,7 @@ def command() -> None:
 def list_(archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> None:
     """Print the name of every configuration; nothing is compiled."""
     for arch, _, name in Selection(archs, only, shard).items(list(kernel_packages())):
-        click.echo(f"{arch} {name}")
+        say(f"{arch} {name}")
 
 
 @command.command()
@@ -192,8 +193,8 @@ def stats(
 
     rows = [(item[0], stats) for item, stats in compiled(Selection(archs, only, shard).items(list(kernel_packages())),
                                                           jobs, fresh=fresh)]  # fmt: skip
-    click.echo(render(table(rows), "simple", terminal_width()).lstrip("\n"))
-    click.echo()
+    say(render(table(rows), "simple", terminal_width()).lstrip("\n"))
+    say()
     judge(rows, max_seconds=max_seconds)
 
 
@@ -247,7 +248,7 @@ def judge(rows: list[tuple[str, dict[str, Any]]], where: str = "", *, max_second
     """Print how many there are, and exit with 1 if anything is at fault."""
     wrong = [f"{arch} {stats['name']}: {fault}" for arch, stats in rows for fault in faults(stats, max_seconds)]
     compiled = f"{counted(len(rows), 'configuration')} compiled{' ' * bool(where)}{where}"
-    click.echo(f"{compiled}, {counted(len(wrong), 'fault')}")
+    say(f"{compiled}, {counted(len(wrong), 'fault')}")
     for line in wrong:
         click.echo(line, err=True)
     if wrong:

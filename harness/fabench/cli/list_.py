@@ -7,6 +7,8 @@ import shutil
 
 import click
 
+from fabench.cli.stdout import say
+
 FORMAT = click.option(
     "--format",
     "style",
@@ -24,7 +26,7 @@ def command(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         for index, part in enumerate((devices, suites, backends)):
             if index:
-                click.echo()
+                say()
             context.invoke(part)
 
 
@@ -48,9 +50,9 @@ def backends(
             name: {"facts": report.facts.to_json(), "unavailable": report.unavailable, "file": report.file}
             for name, report in answer.backends.items()
         }
-        click.echo(json.dumps({"device": answer.device.to_json(), "backends": reports}, indent=2))
+        say(json.dumps({"device": answer.device.to_json(), "backends": reports}, indent=2))
         return
-    click.echo(capabilities.backends(answer, width(), style))
+    say(capabilities.backends(answer, width(), style))
 
 
 @command.command()
@@ -63,9 +65,9 @@ def suites(style: str = "simple") -> None:
     loaded = capabilities.load_suites(suite.shipped())
     if style == "json":
         listed = {n: {"description": s.description, "cases": len(s.cases), "hash": s.hash} for n, s in loaded.items()}
-        click.echo(json.dumps(listed, indent=2))
+        say(json.dumps(listed, indent=2))
         return
-    click.echo(capabilities.suites(loaded, width(), style))
+    say(capabilities.suites(loaded, width(), style))
 
 
 @command.command(name="devices")
@@ -77,9 +79,9 @@ def devices(style: str = "simple") -> None:
 
     found = probe.devices()
     if style == "json":
-        click.echo(json.dumps([device.to_json() for device in found], indent=2))
+        say(json.dumps([device.to_json() for device in found], indent=2))
         return
-    click.echo(capabilities.devices(found, width(), style))
+    say(capabilities.devices(found, width(), style))
 
 
 def width() -> int:

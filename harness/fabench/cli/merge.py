@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from fabench.cli.stdout import say
+
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -26,6 +28,4 @@ def command(files: tuple[str, ...], out: Path, renumber: bool) -> None:
     check_regular(map(Path, files))
     done = merge(files, out, renumber=renumber)
     state = "" if done.complete else "; not complete: a run that was joined had been stopped"
-    click.echo(
-        f"{done.path}: {counted(done.rows, 'row')} of {done.files} files, {counted(done.rounds, 'round')}{state}"
-    )
+    say(f"{done.path}: {counted(done.rows, 'row')} of {done.files} files, {counted(done.rounds, 'round')}{state}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -79,7 +80,7 @@ def command(
             path.parent.mkdir(parents=True, exist_ok=True)
             with styled(THEMES[theme]):
                 picture.savefig(path, dpi=DPI, metadata=_metadata(path))
-            click.echo(str(path))
+            say(str(path))
             written += 1
     if not written:
         raise UsageError("the files hold nothing to plot: no row has a speed, a memory or an error")

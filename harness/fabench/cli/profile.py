@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.cli.seconds import Seconds
+from fabench.cli.stdout import say
 from fabench.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ def command(
         click.echo(str(out), err=True)
     if style == "json":
         told = {"profiles": [one.to_json() for one in found.profiles], "model": found.explanation.to_json()}
-        click.echo(json.dumps(told, indent=1, ensure_ascii=False))
+        say(json.dumps(told, indent=1, ensure_ascii=False))
     else:
         if file is not None:
-            click.echo(found.origin)
-        click.echo(render(found.profiles, found.explanation, terminal_width()))
+            say(found.origin)
+        say(render(found.profiles, found.explanation, terminal_width()))
 
 
 def _profiled(

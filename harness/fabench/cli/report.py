@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 from fabench.output_files import write_text
 
@@ -50,4 +51,4 @@ def command(
         raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")
     page = render(results, outcomes, published)
     write_text(out, page)
-    click.echo(str(out))
+    say(str(out))

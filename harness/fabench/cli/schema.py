@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from fabench.cli.stdout import say
+
 
 @click.command()
 @click.argument("what", type=click.Choice(["suite", "record"]))
 def command(what: str) -> None:
     """Print the JSON Schema of a suite file, or of one line of a result file."""
-    click.echo(json.dumps(_schema(what), indent=2, ensure_ascii=False))
+    say(json.dumps(_schema(what), indent=2, ensure_ascii=False))
 
 
 def _schema(what: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fabench.cli.stdout import say
 from fabench.errors import UsageError
 from fabench.names import FORMATS
 
@@ -84,6 +85,4 @@ def command(
     published = [read(find(name)) for name in against]
     for warning in (text for result in [*results, *published] for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
-    click.echo(
-        show(results, style, layout, where=condition, baseline=baseline, against=published, width=terminal_width())
-    )
+    say(show(results, style, layout, where=condition, baseline=baseline, against=published, width=terminal_width()))

@@ -1,8 +1,9 @@
-"""Printing what a command found, where stdout may be a pipe that closes or a disk that is full."""
+"""Printing what a command found, where stdout may be a closed pipe or a full disk, or lack a letter."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 
@@ -11,7 +12,14 @@ import click
 from fabench.errors import UsageError
 
 
-def say(text: str) -> None:
+def forgiving() -> None:
+    """What the encoding of stdout or stderr lacks (`ᵀ` in Latin-1, half a letter in UTF-8) is printed as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str = "") -> None:
     """Print `text`. A reader that has gone (`| head`) has seen enough: the command goes on to its exit code.
 
     Raises UsageError if stdout cannot be written.

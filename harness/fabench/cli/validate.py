@@ -7,6 +7,8 @@ from collections import Counter
 
 import click
 
+from fabench.cli.stdout import say
+
 SHOWN = 20
 """Problems printed of one file; the rest are counted."""
 
@@ -43,5 +45,5 @@ def command(files: tuple[str, ...], allow_partial: bool) -> None:
         counts = Counter(row.status for row in result.rows)
         listed = ", ".join(f"{count} {status}" for status, count in counts.most_common())
         state = "complete" if result.complete else "a part of its run"
-        click.echo(f"{file}: sound, {state}: {counted(len(result.rows), 'row')}" + (f" ({listed})" if listed else ""))
+        say(f"{file}: sound, {state}: {counted(len(result.rows), 'row')}" + (f" ({listed})" if listed else ""))
     sys.exit(0 if sound else 2)
