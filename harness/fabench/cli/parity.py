@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabench.cli.seconds import Seconds
+from fabench.cli.stdout import say
+from fabench.cli.targets import check_apart, source
 from fabench.errors import BackendError, UsageError
 from fabench.interrupts import interrupts
 from fabench.output_files import obstacle
@@ -82,14 +84,14 @@ def command(
         given["timeout_s"],
     )
     for path in (junit, json_):
-        writable(path)
+        writable(path, [source(target), *([Path(given["inputs"])] if given["inputs"] else [])])
     writable_folder(given["repro"])
     verdicts = []
     with interrupts():
         for kernel in load(options):
             with watching() as watcher:
                 verdict = runner.run(options, kernel, watcher)
-            click.echo(render(verdict, explain=explain, width=terminal_width()))
+            say(render(verdict, explain=explain, width=terminal_width()))
             verdicts.append(verdict)
             if verdict.left.interrupted:
                 break
@@ -184,9 +186,12 @@ def write(path: Path | None, content: Callable[[Path], object]) -> str | None:
     return None
 
 
-def writable(path: Path | None) -> None:
-    """Raise UsageError before the work if the file could not be written after it; leaves no new file."""
-    if path is not None and (why := obstacle(path)) is not None:
+def writable(path: Path | None, inputs: Sequence[Path]) -> None:
+    """Raise UsageError before the work if the file could not be written after it, or is read; leaves no new file."""
+    if path is None:
+        return
+    check_apart(path, inputs)
+    if (why := obstacle(path)) is not None:
         raise UsageError(f"'{path}' must be a file that can be written, got {why}")
 
 

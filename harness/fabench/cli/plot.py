@@ -50,6 +50,7 @@ def command(
     allow_partial: bool,
 ) -> None:
     """Draw plots of one or more result files and print the name of each picture written."""
+    from fabench.cli.targets import check_apart
     from fabench.resultfile import read
     from fabench.views.plots import KINDS, figure, kind_named
     from fabench.views.plots.style import THEMES, styled
@@ -63,11 +64,15 @@ def command(
     single = out.suffix.lower() in SUFFIXES
     if single and len(chosen) > 1:
         raise UsageError(f"'--out' must be a folder for {len(chosen)} kinds of plot, got '{out}'; add --kind for one")
+    sources = [find(name) for name in against]
+    places = {kind: [out] if single else [out / f"{kind.name}{suffix}" for suffix in SUFFIXES[:2]] for kind in chosen}
+    for path in (path for paths in places.values() for path in paths):
+        check_apart(path, [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     for warning in (text for result in results for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
     condition = None if where is None else Condition.parse(where)
-    outcomes = placed(results, condition, baseline, [read(find(name)) for name in against])
+    outcomes = placed(results, condition, baseline, [read(source) for source in sources])
     if not outcomes:
         raise UsageError("no row is left to plot; widen --where, or look into the file with 'fabench validate'")
     written = 0
@@ -76,7 +81,7 @@ def command(
         if picture is None:
             click.echo(f"{kind.name}: nothing to plot", err=True)
             continue
-        for path in [out] if single else [out / f"{kind.name}{suffix}" for suffix in (".png", ".svg")]:
+        for path in places[kind]:
             path.parent.mkdir(parents=True, exist_ok=True)
             with styled(THEMES[theme]):
                 picture.savefig(path, dpi=DPI, metadata=_metadata(path))

@@ -36,16 +36,19 @@ def command(
     allow_partial: bool,
 ) -> None:
     """Write one self-contained HTML page: verdicts, environment, plots, tables, doubts."""
+    from fabench.cli.targets import check_apart
     from fabench.resultfile import read
     from fabench.views.published import find
     from fabench.views.report import render
     from fabench.views.show import placed
     from fabench.where import Condition
 
+    sources = [find(name) for name in against]
+    check_apart(out, [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     for warning in (text for result in results for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
-    published = [read(find(name)) for name in against]
+    published = [read(source) for source in sources]
     outcomes = placed(results, None if where is None else Condition.parse(where), baseline, published)
     if not outcomes:
         raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")

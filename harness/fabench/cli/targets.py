@@ -14,10 +14,20 @@ def check_targets(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
         if path.is_dir() or not path.parent.is_dir():
             why = "is a folder" if path.is_dir() else f"the folder '{path.parent}' does not exist"
             raise UsageError(f"'{path}' cannot be written: {why}")
-        if any(same(path, other) for other in inputs):
-            raise UsageError(f"'{path}' is read by this command and must not be written too; choose another name")
+        check_apart(path, inputs)
         if any(same(path, other) for other in targets[:index]):
             raise UsageError(f"'{path}' must be written once, and two options name it; choose another name for one")
+
+
+def check_apart(target: Path, inputs: Iterable[Path]) -> None:
+    """Raise UsageError if writing `target` would destroy one of the files that are read."""
+    if any(same(target, other) for other in inputs):
+        raise UsageError(f"'{target}' is read by this command and must not be written too; choose another name")
+
+
+def source(spec: str) -> Path:
+    """The file that FILE.py or FILE.py:fn names."""
+    return Path(spec.rpartition(":")[0] or spec)
 
 
 def same(one: Path, other: Path) -> bool:
