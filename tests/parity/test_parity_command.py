@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from fabench.parity.trial import Trial
 from fabench.parity.verdict import Verdict, findings
 
 GALLERY = str(Path(__file__).resolve().parents[1] / "mutants" / "gallery.py")
+MARGIN_S = 20.0
+"""For starting workers, and a machine that is busy."""
 WELL_INTO_IT = 60
 """Calls of a kernel: what it takes has been found out, and the battery is on its way."""
 GOOD = """
@@ -211,6 +214,40 @@ def test_a_glob_takes_what_can_run_here_and_says_what_cannot() -> None:
     assert "'sdpa-cudnn' cannot run here" in done.output
     assert "sdpa-math on" in done.output
     assert "sdpa-flash on" in done.output
+
+
+SLOW = """
+import time
+import torch
+def attention(q, k, v):
+    time.sleep(0.25)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)SUFFIX
+"""
+
+
+@pytest.mark.parametrize(("suffix", "code"), [("", 0), (" * 1.1", 1)])
+def test_a_budget_holds_for_a_slow_kernel_right_or_wrong(tmp_path: Path, suffix: str, code: int) -> None:
+    """First calls are apart, up to as long again; what has failed is made smaller in as long once more."""
+    (tmp_path / "slow.py").write_text(SLOW.replace("SUFFIX", suffix))
+    out = tmp_path / "out.json"
+
+    done = parity(f"{tmp_path / 'slow.py'}:attention", "--budget", "6s", "--json", str(out))
+
+    assert done.exit_code == code, done.output
+    said = r"^Left out: \d+ cases( and \d+ probes? of another)?, because the budget of 6 s is used up"
+    assert re.search(said, done.output, re.M)
+    (report,) = json.loads(out.read_text())
+    assert report["left_out"]["trials"] > 50
+    assert report["seconds"] < 6 * (2 + code) + MARGIN_S
+
+
+def test_a_budget_too_small_for_one_case_is_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW.replace("SUFFIX", "").replace("0.25", "60"))
+
+    done = parity(f"{tmp_path / 'slow.py'}:attention", "--budget", "0.5s")
+
+    assert done.exit_code == 2
+    assert "Error: no case ran: the budget of 0.5 s is used up; give it more" in done.output
 
 
 def test_ctrl_c_ends_with_what_is_known_so_far(good: str, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--inputs", type=click.Path(dir_okay=False), metavar="FILE.pt", help="Real tensors: q, k, v [, dO ...].")
 @click.option("--forward-only", is_flag=True, help="No gradients.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first case that fails.")
-@click.option("--budget", metavar="TIME", help="Stop after e.g. 50s or 8m (compile time apart).")
+@click.option("--budget", metavar="TIME", help="Stop after e.g. 50s or 8m (compiling apart).")
 @click.option("--timeout", "timeout_s", type=Seconds(), help="Seconds one call may take.")
 @click.option("--big", is_flag=True, help="Also N up to 131072 and offsets past 2^31 (minutes, gigabytes).")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
@@ -105,10 +105,19 @@ def command(
         raise KeyboardInterrupt
     codes = [v.exit_code for v in verdicts]
     if 2 in codes:
-        endings = {r.ending for v in verdicts for r in v.results if v.exit_code == 2}
-        why = "memory ran out in every one" if "oom" in endings else "the kernel refused every one"
-        click.echo(f"Error: no case ran: {why}, with the reasons above", err=True)
+        click.echo(f"Error: no case ran: {why_nothing([v for v in verdicts if v.exit_code == 2])}", err=True)
     sys.exit(1 if 1 in codes else max(codes))
+
+
+def why_nothing(verdicts: Sequence[Verdict]) -> str:
+    """Why no case of these ran."""
+    endings = {r.ending for v in verdicts for r in v.results}
+    if "oom" in endings:
+        return "memory ran out in every one, with the reasons above"
+    cut = [v.left.why for v in verdicts if v.left.why]
+    if cut and "unsupported" in endings:
+        return f"the kernel refused those that were tried, with the reasons above, and {cut[0]}"
+    return f"{cut[0]}; give it more" if cut else "the kernel refused every one, with the reasons above"
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:

@@ -147,8 +147,10 @@ def _footnotes(v: Verdict) -> Iterator[str]:
     reasons = {r.message for r in v.results if r.ending == "unsupported"}
     if v.refused and reasons:
         yield f"Refused by the kernel: {counted(v.refused, 'case')} ({'; '.join(sorted(reasons)[:4])})"
-    if v.left.trials:
-        yield f"Left out: {counted(v.left.trials, 'case')}, because {v.left.why}"
+    cases = counted(v.left.trials, "case") if v.left.trials else ""
+    probes = f"{counted(v.left.probes, 'probe')} of {'another' if cases else 'a case'}" if v.left.probes else ""
+    if cases or probes:
+        yield f"Left out: {' and '.join(filter(None, (cases, probes)))}, because {v.left.why}"
 
 
 def progress_line(result: Result) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 import time
@@ -15,11 +16,12 @@ from fabench import probe as probing
 from fabench.errors import BackendError, UsageError
 from fabench.parity import battery, heatmap
 from fabench.parity.battery import Request
+from fabench.parity.budget import Budget
 from fabench.parity.memory_words import of_memory
 from fabench.parity.scout import scout
 from fabench.parity.session import Left, Session, Target, fails
 from fabench.parity.shrink import shrink
-from fabench.parity.trial import Result
+from fabench.parity.trial import Result, Trial
 from fabench.parity.verdict import Finding, Verdict, findings, merged
 from fabench.probe import Probe
 from fabench.registry import FileSpec
@@ -29,6 +31,8 @@ MOST_SHRUNK, MOST_LOOKED_AT = 3, 8
 SHRINK_S = 20.0
 SCRIPT_LIMIT_S = 120.0
 MOST_REFUSED = 0.5
+SCOUT_SHARE = 0.25
+"""Of a budget: after that, what a bare function has not been asked it is taken to take."""
 CALL_LIMIT_S = {"cpu": 30.0, "cuda": 120.0}
 
 
@@ -99,7 +103,7 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
     request = dataclasses.replace(options.request, device_type=device.type)
     files = () if kernel.file is None else (options.target,)
     limit = options.timeout_s or CALL_LIMIT_S[device.type]
-    session = Session(Target(kernel.name, device, files), call_limit_s=limit)
+    session = Session(Target(kernel.name, device, files), call_limit_s=limit, budget=_budget(options))
     began = time.monotonic()
     results: list[Result] = []
 
@@ -112,8 +116,10 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
         if options.inputs is not None:
             for result in session.real(options.inputs):
                 keep(result)
+            if session.given_up_s is not None:
+                left = Left(1, session.budget.why)
         else:
-            facts, refusals = scout(facts, request, session.trial)
+            facts, refusals = scout(facts, request, _asking(session))
             for result in refusals:
                 keep(result)
             trials = battery.build(facts, request)
@@ -124,7 +130,9 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
                     "--dtype, --where or --probe leaves nothing of what it declares"
                 )
             watcher.start(len(trials))
-            left = session.run(trials, keep, budget_s=options.budget_s, fail_fast=options.fail_fast)
+            left = session.run(trials, keep, fail_fast=options.fail_fast)
+        doubt = session.doubt()
+        session.budget = _budget(options)  # as much again for what has failed
         if not left.interrupted:
             _look_again(session, results)
         compile_s = sum(r.compile_s for r in results)
@@ -132,6 +140,7 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
             kernel.label, device.name, request.profile, results, left, time.monotonic() - began, compile_s
         )
         verdict.findings = findings(results)
+        verdict.warnings += doubt
         _warn(verdict, kernel)
         if left.interrupted:
             return verdict
@@ -142,6 +151,16 @@ def run(options: Options, kernel: Kernel, watcher: Watcher) -> Verdict:
         return verdict
     finally:
         session.close()
+
+
+def _budget(options: Options) -> Budget:
+    return Budget(math.inf if options.budget_s is None else options.budget_s)
+
+
+def _asking(session: Session) -> Callable[[Trial], list[Result]]:
+    """What the scout asks by: no answer, which is no refusal, once it has had its share of the budget."""
+    least = session.budget.total_s * (1 - SCOUT_SHARE)
+    return lambda trial: session.trial(trial) if session.budget.left_s >= least else []
 
 
 def _show(session: Session, verdict: Verdict, options: Options, kernel: Kernel, watcher: Watcher) -> None:
@@ -193,7 +212,9 @@ def _shrink(session: Session, finding: Finding, watcher: Watcher) -> None:
     failing = fails(session, example.probe)
     if not failing(dataclasses.replace(example.trial, probes=(example.probe,))):
         finding.repro_note = (
-            "the same case did not fail when it was run again: it depends on what ran before, or chance"
+            f"it was not made smaller: {session.budget.why}"
+            if session.budget.spent
+            else "the same case did not fail when it was run again: it depends on what ran before, or chance"
         )
         return
     finding.smallest = shrink(example.trial, example.probe, failing, seconds=SHRINK_S)

@@ -5,6 +5,7 @@ No torch here: what crashes, exits or hangs is the worker, and that is a finding
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ from typing import Any
 from fabench.device import Device
 from fabench.errors import InternalError, UsageError
 from fabench.interpreter import Interpreter
+from fabench.parity.budget import Budget, is_compiling
 from fabench.parity.trial import BAD_ENDINGS, PROBES, Ending, ProbeName, Result, Trial
 from fabench.protocol import FIRST_ROW, IDLE
+from fabench.text import seconds_text
 from fabench.worker_process import WorkerDiedError, WorkerProcess
 
 START_LIMIT_S = 300.0
@@ -23,7 +26,7 @@ IDLE_LIMIT_S = 600.0
 POLL_S = 0.02
 MOST_DEATHS = 20
 """A kernel that took this many workers with it has been seen enough."""
-LATER_LIMIT = 0.2
+LATER_LIMIT, LEAST_LATER_S = 0.2, 2.0
 """After a first hang, later ones are given up after this part of the limit, but no less than 2 s."""
 MOST_DIAGNOSED, SURE_VOTES, LOOK_EVERY = 16, 3, 7
 
@@ -45,6 +48,8 @@ class Left:
     why: str = ""
     interrupted: bool = False
     """By Ctrl-C: what is known is all that is wanted."""
+    probes: int = 0
+    """Of one trial more, which was begun."""
 
 
 @dataclass
@@ -57,26 +62,21 @@ class Session:
     worker: WorkerProcess | None = None
     deaths: int = 0
     hangs: int = 0
-    start_s: float = 0.0
-    """Seconds spent starting workers."""
     diagnosed: dict[str, int] = field(default_factory=dict)
     """Name -> how many failures it was given to; '' for those without one."""
     trials_run: int = 0
+    budget: Budget = field(default_factory=lambda: Budget(math.inf))
+    """No trial begins once it is spent, and one that is running is given up then."""
+    given_up: int = 0
+    """Probes of a trial that the budget ended."""
+    given_up_s: float | None = None
+    """How long a call had run when it did; 0 if none was running."""
 
-    def run(
-        self,
-        trials: Sequence[Trial],
-        on_result: Callable[[Result], None],
-        *,
-        budget_s: float | None = None,
-        fail_fast: bool = False,
-    ) -> Left:
-        """Run the trials in order; what the budget (compile time and worker starts apart) cuts off is returned."""
-        began, compiled, starting = self.clock(), 0.0, self.start_s
+    def run(self, trials: Sequence[Trial], on_result: Callable[[Result], None], *, fail_fast: bool = False) -> Left:
+        """Run the trials in order; what the budget cuts off is returned."""
         for i, trial in enumerate(trials):
-            spent = self.clock() - began - compiled - (self.start_s - starting)
-            if budget_s is not None and spent > budget_s:
-                return Left(len(trials) - i, f"the budget of {budget_s:g} s is used up")
+            if self.budget.spent:
+                return Left(len(trials) - i, self.budget.why)
             if self.deaths >= MOST_DEATHS:
                 return Left(len(trials) - i, f"it crashed or hung {self.deaths} times")
             try:
@@ -85,14 +85,20 @@ class Session:
                 self._drop()
                 return Left(len(trials) - i, "it was interrupted", interrupted=True)
             for result in results:
-                compiled += result.compile_s
                 on_result(result)
+            if self.given_up_s is not None:
+                return Left(len(trials) - i - 1, self.budget.why, probes=self.given_up)
             if fail_fast and any(r.bad for r in results):
                 return Left(len(trials) - i - 1, "--fail-fast")
         return Left()
 
     def trial(self, trial: Trial, *, diagnose: bool | None = None) -> list[Result]:
-        """The results of one trial; the death of the worker is one of them. `diagnose` None: as far as worth it."""
+        """The results of one trial; the death of the worker is one of them. `diagnose` None: as far as worth it.
+
+        None at all if the budget is spent. Probes for which it leaves no time are skipped, for that reason.
+        """
+        if self.budget.spent:
+            return []
         diagnose = self._worth_diagnosing() if diagnose is None else diagnose
         results: list[Result] = []
         try:
@@ -104,6 +110,8 @@ class Session:
         except _HungError as hang:
             results.append(self._buried(trial, results, "timeout", str(hang)))
             self.hangs += 1
+        except _SpentError as spent:
+            results += self._given_up(trial, results, spent.call_s)
         for result in results:
             if result.diagnosis:
                 fault = result.diagnosis.get("fault", "")
@@ -141,8 +149,19 @@ class Session:
         results: list[Result] = []
         worker = self._ready()
         worker.send({"cmd": "real", "path": path})
-        self._collect(worker, results)
+        try:
+            self._collect(worker, results)
+        except _SpentError as spent:
+            self.given_up_s = spent.call_s
+            self._drop()
         return results
+
+    def doubt(self) -> list[str]:
+        """A sentence if the budget ended a call that was on the way to a hang."""
+        if self.given_up_s is None or self.given_up_s < max(LEAST_LATER_S, self.call_limit_s * LATER_LIMIT):
+            return []
+        ran, limit = seconds_text(self.given_up_s), f"{self.call_limit_s:g} s"
+        return [f"the budget ended a call after {ran}, which is no failure; a call that takes {limit} is one, a hang"]
 
     def close(self) -> None:
         """End the worker."""
@@ -171,15 +190,15 @@ class Session:
         while self.clock() - began < START_LIMIT_S:
             event = self.worker.next_event(POLL_S)
             if event is not None and event["ev"] == "ready":
-                self.start_s += self.clock() - began
+                self.budget.started(self.clock() - began)
                 return self.worker
             if event is not None and event["ev"] == "failed":
                 raise InternalError(f"the worker could not start: {event['message']}")
         raise InternalError(f"the worker was not ready after {START_LIMIT_S:.0f} s")
 
     def _collect(self, worker: WorkerProcess, results: list[Result]) -> None:
-        """Take results until the trial is done. Raises WorkerDiedError or _HungError."""
-        limit = self.call_limit_s if not self.hangs else max(2.0, self.call_limit_s * LATER_LIMIT)
+        """Take results until the trial is done. Raises WorkerDiedError, _HungError or _SpentError."""
+        limit = self.call_limit_s if not self.hangs else max(LEAST_LATER_S, self.call_limit_s * LATER_LIMIT)
         seen, since = (IDLE, 0), self.clock()
         while True:
             event = worker.next_event(POLL_S)
@@ -187,6 +206,7 @@ class Session:
             if event is not None:
                 if event["ev"] == "result":
                     results.append(Result.from_json(event["result"]))
+                    self.budget.result(results[-1].compile_s)
                 elif event["ev"] == "trial_done":
                     return
                 elif event["ev"] == "usage":
@@ -196,10 +216,13 @@ class Session:
                 since = now
                 continue
             at_work = worker.board.row, worker.board.phase
+            self.budget.look(at_work[0] != IDLE and is_compiling(at_work[1]))
             if at_work != seen:
                 seen, since = at_work, now
             elif now - since > (limit if at_work[0] != IDLE else IDLE_LIMIT_S):
                 raise _HungError(f"a call did not return within {limit:g} s")
+            if self.budget.spent:
+                raise _SpentError(now - since if at_work[0] != IDLE else 0.0)
 
     def _buried(self, trial: Trial, results: list[Result], ending: Ending, message: str) -> Result:
         """The result of the probe that was at work when the worker died; what comes after it is not run."""
@@ -212,6 +235,18 @@ class Session:
         self._drop()
         return Result(probe, trial, ending, message)
 
+    def _given_up(self, trial: Trial, results: list[Result], call_s: float) -> list[Result]:
+        """The probes that the budget leaves no time for, the one at work among them."""
+        assert self.worker is not None
+        row = self.worker.board.row
+        self._drop()
+        left: list[ProbeName] = [p for p in trial.probes if p not in {r.probe for r in results}]
+        self.given_up, self.given_up_s = len(left), call_s
+        begun = PROBES[row - FIRST_ROW] if row >= FIRST_ROW else None
+        return [
+            Result(p, trial, "skipped", f"{'given up' if p == begun else 'not run'}: {self.budget.why}") for p in left
+        ]
+
 
 class ParityInterpreter(Interpreter):
     """Starts this package's worker in the place of run's."""
@@ -223,6 +258,14 @@ class ParityInterpreter(Interpreter):
 
 class _HungError(Exception):
     """A call of the kernel did not return."""
+
+
+class _SpentError(Exception):
+    """The budget is spent, after `call_s` seconds of a call."""
+
+    def __init__(self, call_s: float) -> None:
+        super().__init__()
+        self.call_s = call_s
 
 
 def fails(session: Session, probe: ProbeName) -> Callable[[Trial], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -31,6 +32,10 @@ class Subject:
         self.torch_device = torch.device(device.torch_name)
         self.compile_s = 0.0
         """Seconds of preparing and of first calls so far."""
+        self.compiling = False
+        """True in a call that prepares and may compile."""
+        self._interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+        """Nothing is compiled: a first call is as slow as any other."""
         self.no_backward: str | None = None
         """Why it has no gradients at all, once known."""
         self.no_backward_here: str | None = None
@@ -65,6 +70,7 @@ class Subject:
         """
         key = (_shape_of(case), lse)
         started = time.perf_counter()
+        self.compiling = key not in self._answered and not self._interpreted
         self.watch(True)
         try:
             prepared = self._prepare(key, case)
@@ -75,7 +81,7 @@ class Subject:
             raise
         finally:
             self.watch(False)
-            if key not in self._answered:
+            if self.compiling:
                 self.compile_s += time.perf_counter() - started
         self._answered.add(key)
         return outputs

@@ -133,7 +133,7 @@ class Verdict:
             "exit_code": self.exit_code,
             "seconds": self.seconds,
             "compile_s": self.compile_s,
-            "left_out": {"trials": self.left.trials, "why": self.left.why},
+            "left_out": {"trials": self.left.trials, "probes": self.left.probes, "why": self.left.why},
             "warnings": self.warnings,
             "findings": [
                 {

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from fabench.device import Device
+from fabench.parity.budget import phase_of
 from fabench.parity.trial import PROBES, Trial
 from fabench.protocol import FIRST_ROW, Board
 from fabench.serving import Emit, run
@@ -34,15 +35,15 @@ class Session:
         self.loaded, _ = probe.load(command["backend_files"])
         self.calls = 0
         self.probe_row = FIRST_ROW
-        subject = Subject(self.loaded[command["backend"]], self.device, self._watch)
-        self.examiner = Examiner(subject, diagnose)
-        self.undiagnosed = Examiner(subject, label)
+        self.subject = Subject(self.loaded[command["backend"]], self.device, self._watch)
+        self.examiner = Examiner(self.subject, diagnose)
+        self.undiagnosed = Examiner(self.subject, label)
 
     def _watch(self, running: bool) -> None:
         """Show the supervisor that a call of the kernel runs, and which."""
         if running:
             self.calls += 1
-            self.board.enter(self.probe_row, self.calls)
+            self.board.enter(self.probe_row, phase_of(self.calls, self.subject.compiling))
         else:
             self.board.leave()
 
@@ -63,7 +64,7 @@ class Session:
         from fabench.parity.repro import script
 
         trial = Trial.from_json(command["trial"])
-        text = script(self.examiner.subject, trial, command["probe"], command["target"], command["named"])
+        text = script(self.subject, trial, command["probe"], command["target"], command["named"])
         self.emit({"ev": "repro", "text": text})
 
     def calibrate(self, command: dict[str, Any]) -> None:
