@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import resultfiles as make
 from fabench.cli import main
@@ -15,6 +17,7 @@ from fabench.records import Memory, Row
 from fabench.resultfile import read
 from fabench.views.outcomes import Outcome, gather
 from fabench.views.plots import KINDS, figure, panel_figure
+from fabench.views.plots.panel import indices
 from fabench.views.plots.roofs import measured_copy, measured_gemm
 from fabench.views.plots.style import LIGHT, THEMES, colour, length_text, marker
 from show_files import sweep
@@ -203,6 +206,47 @@ def test_a_file_without_rows_and_a_picture_of_another_kind_are_sentences(tmp_pat
 
 def test_every_backend_looks_unlike_every_other() -> None:
     assert len({(colour(i), marker(i)) for i in range(40)}) == 40
+    assert len({colour(i) for i in range(15)}) == 15
+
+
+def test_a_backend_that_was_skipped_throughout_takes_no_colour(tmp_path: Path) -> None:
+    rows = [
+        make.row(make.case(), "first", status="unavailable", detail="not here"),
+        make.row(make.case(), "second"),
+        make.row(make.case(), "third", status="wrong_result", detail="O differs"),
+    ]
+
+    assert indices(built(tmp_path, rows)) == {"second": 0, "third": 1, "first": 2}
+
+
+def test_the_labels_of_the_accuracy_league_do_not_touch(tmp_path: Path) -> None:
+    """Whether the errors lie close together or decades apart, and with the limit in sight."""
+    for name, errors in {"close": (0.3, 0.9), "apart": (1e-6, 0.5)}.items():
+        scores = [{"class": "A", "O": {"max_rho": rho, "rmse": rho / 1e4, "max_abs": rho / 1e3}} for rho in errors]
+        rows = [make.row(make.case(N), parity=score) for N, score in zip((1024, 2048), scores, strict=True)]
+        found = outcomes(make.build(tmp_path / f"{name}.jsonl", rows))
+        for panel in KINDS["accuracy"].panels(found):
+            picture = panel_figure(panel, LIGHT)
+            FigureCanvasAgg(picture).draw()
+            axis = picture.axes[0].xaxis
+            labels = [tick.label1 for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]]
+            left, right = picture.axes[0].bbox.x0 - 1, picture.axes[0].bbox.x1 + 1
+            boxes = sorted(
+                (box.x0, box.x1)
+                for label in labels
+                if label.get_text() and left < sum((box := label.get_window_extent()).intervalx) / 2 < right
+            )
+            assert len(boxes) >= 2
+            assert all(one[1] < other[0] for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize(("time_ns", "text"), [(2e6, "0.50"), (4e8, "0.0025"), (1e5, "10.00")])
+def test_no_backend_is_0_times_as_fast(tmp_path: Path, time_ns: float, text: str) -> None:
+    rows = [make.row(make.case(), median_ns=1e6), make.row(make.case(), "slow", median_ns=time_ns)]
+
+    (axes,) = panels("speedup", built(tmp_path, rows)).values()
+
+    assert text in [drawn.get_text() for drawn in axes.texts]
 
 
 @pytest.mark.parametrize(("length", "text"), [(512, "512"), (1024, "1k"), (131072, "128k"), (1500, "1500"), (1, "1")])

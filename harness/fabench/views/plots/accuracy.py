@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fabench.parity.thresholds import MAX_RHO, RIGHT
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, lines
-from fabench.views.plots.style import Theme, colour, indices
+from fabench.views.plots.panel import Panel, indices, lines
+from fabench.views.plots.style import Theme, colour
 from fabench.views.values import VALUES
 
 if TYPE_CHECKING:
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 RHO_TITLE = f"largest rho: {RIGHT}"
 LEAST = 1e-12
 """An error of 0 is drawn here: a logarithmic axis has no 0."""
+SHORT = 50
+"""An axis whose ends differ by less than this factor has ticks between the powers of ten."""
 
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """One panel for rho, one for RMSE; none of a number that no row has."""
-    names = indices(list(lines(outcomes)))
+    names = indices(outcomes)
     found = []
     for name, title in (("rho", RHO_TITLE), ("rmse", "RMSE against float64")):
         league = _league(outcomes, name)
@@ -45,8 +47,6 @@ def _league(outcomes: Sequence[Outcome], name: str) -> dict[str, list[float]]:
 def _draw(
     axes: Axes, theme: Theme, *, title: str, league: dict[str, list[float]], names: dict[str, int], limit: float | None
 ) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     for place, (label, values) in enumerate(league.items()):
         worst = max(values)
         axes.plot(values, [place] * len(values), linestyle="none", marker="|", color=colour(names[label]), alpha=0.7)
@@ -56,7 +56,6 @@ def _draw(
             bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(x=0.12)
     axes.set_yticks(range(len(league)), list(league))
     axes.set_ylim(len(league) - 0.5, -0.5)
@@ -64,3 +63,14 @@ def _draw(
     axes.set_title(title)
     if limit is not None:
         axes.axvline(limit, color=theme.ink, linewidth=1, linestyle="--")
+    _ticks(axes)
+
+
+def _ticks(axes: Axes) -> None:
+    """A tick a power of ten, and at 2 and 5 times it on an axis too short for several; the others have no label."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < SHORT * low else (1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, length, length_axis, lines
-from fabench.views.plots.style import Theme, colour, indices, length_ticks, marker
+from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines
+from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, where at least two lengths have a measured peak."""
-    axis, names = length_axis(outcomes), indices(list(lines(outcomes)))
+    axis, names = length_axis(outcomes), indices(outcomes)
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
         for title, group in facets(outcomes, axis)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fabench.names import SKIPPED
 from fabench.views.axes import Key, common_text, key_of, shape_of, sort_key, varies
 from fabench.views.outcomes import Outcome
 
@@ -58,3 +59,10 @@ def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
         label = f"{outcome.backend} ({outcome.file})" if twice and outcome.published is None else outcome.backend
         found.setdefault(label, []).append(outcome)
     return found
+
+
+def indices(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Label -> the index of its colour, the same in every panel; what was skipped throughout is last: it is not drawn."""
+    found = lines(outcomes)
+    shown = [label for label, group in found.items() if any(outcome.status not in SKIPPED for outcome in group)]
+    return {label: index for index, label in enumerate(dict.fromkeys([*shown, *found]))}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from fabench.views.axes import common_text, key_of, varies
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, lines
+from fabench.views.plots.panel import Panel, indices, lines
 from fabench.views.plots.roofs import datasheet, measured_copy, measured_gemm
-from fabench.views.plots.style import Theme, colour, indices, marker
+from fabench.views.plots.style import Theme, colour, marker
 from fabench.views.values import VALUES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TERA = 1e-12
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each device and dtype: these have a roof of their own."""
     names = [name for name in ("device", "dtype") if varies(name, outcomes)]
-    index = indices(list(lines(outcomes)))
+    index = indices(outcomes)
     groups: dict[tuple[object, ...], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.published is None and VALUES["tflops"].of(outcome) and VALUES["gbs"].of(outcome):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,10 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a63d2", "#a0522d", "#5f9e3f", "#e07b91",
+    "#b5179e", "#17becf", "#7f8790", "#c1121f", "#3d52d5",
 )  # fmt: skip
-"""The palette of Okabe and Ito (2008), its yellow darkened for white paper, then four more of like weight."""
+"""The palette of Okabe and Ito (2008), its yellow darkened for white paper, then ten more of like weight:
+as many as a full run has backends."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p")
 
 
@@ -97,8 +99,3 @@ def legend(figure: Figure) -> None:
         columns = max(2, min(len(found), int(width / 1.6)))
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(found) // columns))
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, handlelength=1.8)
-
-
-def indices(names: Sequence[str]) -> dict[str, int]:
-    """Name -> its index in order of first appearance: the same backend has the same colour in every panel."""
-    return {name: index for index, name in enumerate(dict.fromkeys(names))}

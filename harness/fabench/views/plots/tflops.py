@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from fabench.names import SKIPPED
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, length, length_axis, lines
+from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines
 from fabench.views.plots.roofs import measured_gemm
-from fabench.views.plots.style import Theme, colour, indices, length_ticks, marker
+from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TERA = 1e-12
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, if two lengths or more have a speed: one is a column of a table."""
-    axis, names = length_axis(outcomes), indices(list(lines(outcomes)))
+    axis, names = length_axis(outcomes), indices(outcomes)
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
         for title, group in facets(outcomes, axis)
