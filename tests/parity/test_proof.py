@@ -113,6 +113,33 @@ def test_no_right_kernel_fails_the_rule(seed: int) -> None:
             assert found.passed, f"{name} on {case.label()}: {found.message}"
 
 
+@pytest.mark.parametrize(("reach", "bad"), [(1, False), (2, True)])
+def test_a_nan_that_torchs_own_product_lets_through_is_not_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, reach: int, bad: bool
+) -> None:
+    """As on a CPU with AMX, where a product of 16-bit numbers takes one element of the next row times zero."""
+    from fabench.parity.probes import nan
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        b, h, i = (int(x) for x in torch.isnan(q).any(-1).nonzero()[0]) if bool(torch.isnan(q).any()) else (0, 0, 0)
+        if i:
+            o[b, h, i - reach : i] = torch.nan
+        return o
+
+    def leaks(bench: Any, b: int, h: int, i: int) -> torch.Tensor:
+        found = torch.zeros(bench.case.batch, bench.case.heads, bench.case.Nq, bench.case.dv, dtype=torch.bool)
+        found[b, h, i - 1 : i + 1] = True
+        return found
+
+    monkeypatch.setattr(nan, "_product_of_nan_row", leaks)
+    (result,) = Examiner(Subject(bare(attention, "attention"), CPU)).run(
+        Trial(Case(1, 1, 16, 16, 16, dtype="fp32"), ("nan",))
+    )
+    assert result.bad is bad
+    assert ("own fp32 matrix product" in result.message) is not bad
+
+
 @pytest.mark.parametrize("name", [*VARIANTS, "naive", "online", "sdpa-math", "sdpa-flash"])
 def test_no_right_kernel_fails_a_probe(name: str) -> None:
     subject = right_kernels()[name]

@@ -33,7 +33,8 @@ def run(bench: Bench) -> Verdict:
     batch, kv_head = case.batch - 1, case.kv_heads - 1
     group = case.heads // case.kv_heads
     readers = slice(kv_head * group, (kv_head + 1) * group)
-    _q_row(bench, batch, case.heads - 1, i, shown.sum(1) == 1)
+    if excuse := _q_row(bench, batch, case.heads - 1, i, shown.sum(1) == 1):
+        return excuse
     notes = [f(bench, batch, kv_head, j, shown, readers) for f in (_k_row, _v_element)]
     return Passed(note="; ".join(n for n in notes if n) or None, numbers={"NaN after one inf": _infinite(bench, i)})
 
@@ -52,11 +53,31 @@ def _nan_outputs(bench: Bench, name: str, at: tuple[int, ...]) -> torch.Tensor:
     return torch.isnan(bench.call(tensors)["O"])
 
 
-def _q_row(bench: Bench, b: int, h: int, i: int, alone: torch.Tensor) -> None:
+def _q_row(bench: Bench, b: int, h: int, i: int, alone: torch.Tensor) -> NotApplicable | None:
     got = _nan_outputs(bench, "q", (b, h, i, 0))
     expected = torch.zeros_like(got)
     expected[b, h, i] = True if not bool(alone[i]) else got[b, h, i]
+    leaks = got & ~expected
+    if bool(leaks.any()) and not bool((leaks & ~_product_of_nan_row(bench, b, h, i)).any()):
+        dtype = bench.case.dtype
+        return NotApplicable(f"torch's own {dtype} matrix product lets a NaN reach the row before it on this CPU")
     _compare(got, expected, f"a NaN in q of b {b}, h {h}, row {i}")
+    return None
+
+
+def _product_of_nan_row(bench: Bench, b: int, h: int, i: int) -> torch.Tensor:
+    """Where torch's own P V is NaN [batch, heads, Nq, dv] if row i of P is, on a CPU: row i alone, or so it should be.
+
+    With AMX and 16-bit inputs of odd Nk the row before, the last of a tile of 32, reads one element too far and takes
+    it times zero (torch 2.13, oneDNN). On another device nothing is NaN: a kernel there answers for itself.
+    """
+    case = bench.case
+    if bench.device.type != "cpu":
+        return torch.zeros(case.batch, case.heads, case.Nq, case.dv, dtype=torch.bool, device=bench.device)
+    dtype = bench.tensors.q.dtype
+    P = torch.zeros(case.batch, case.heads, case.Nq, case.Nk, dtype=dtype)
+    P[b, h, i] = math.nan
+    return torch.isnan(P @ torch.zeros(case.batch, case.heads, case.Nk, case.dv, dtype=dtype))
 
 
 def _k_row(bench: Bench, b: int, kv: int, j: int, shown: torch.Tensor, readers: slice) -> str | None:
