@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -55,6 +56,20 @@ def test_the_command_prints_one_case_in_full_and_a_suite_by_the_line() -> None:
     wanted = [case for case in load("smoke").cases if case.direction == "forward"]
     assert "all: N=256 d=64 batch=1 heads=4 forward" in suite
     assert sum(line.startswith(("full ", "causal ")) for line in suite.splitlines()) == len(wanted)
+
+
+def test_a_small_problem_is_told_in_small_units() -> None:
+    one = run("--case", "Nq=1,Nk=8192,d=128,heads=32")
+    suite = run("decode_shaped")
+    least = run("--case", "N=1,d=8,heads=1")
+
+    assert "134 MFLOP: 8192 attended pairs a head" in one
+    assert re.search(r"ideal +134 MB +0\.00819 MB +1\.00 +memory +4\.80 +28\.0\n", one)
+    assert "least us" in one
+    assert "32.0 FLOP: 1 attended pair a head" in least
+    assert re.search(r"ideal +48.0 B +16.0 B .*\n", least)
+    assert "least ns" in least
+    assert "e-0" not in one + suite
 
 
 def test_a_suite_of_two_dtypes_names_the_peak_of_both() -> None:
@@ -325,3 +340,10 @@ def test_a_backend_says_its_tiles_with_one_function() -> None:
 @pytest.mark.parametrize(("N", "MiB"), [(1024, 4), (2048, 16), (4096, 64), (8192, 256), (16384, 1024), (32768, 4096)])
 def test_s_and_p_of_a_head_in_16_bits(N: int, MiB: int) -> None:
     assert explain(parse(f"N={N},d=128,heads=1,dtype=fp16"), H200).score_bytes == MiB * 2**20
+
+
+def test_the_table_of_cards_is_json_in_base_units_too() -> None:
+    cards = {card["slug"]: card for card in json.loads(run("--gpu", "list", "--format", "json"))}
+
+    assert list(cards) == list(gpus.slugs())
+    assert cards["nvidia-h200"]["l2_bytes"] == 62914560  # as the driver says it; the H100 has 50 MiB

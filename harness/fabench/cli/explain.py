@@ -43,7 +43,8 @@ def command(suite: str | None, case_text: str | None, where: str | None, slug: s
 
     width = terminal_width()
     if slug == "list":
-        say(in_cards([gpus.named(name) for name in gpus.slugs()], width))
+        cards = [gpus.named(name) for name in gpus.slugs()]
+        say(json.dumps([card.to_json() for card in cards], indent=1) if style == "json" else in_cards(cards, width))
         return
     cases = _cases(suite, case_text, where)
     gpu = _gpu(slug, cases)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fabench.explain import Explanation, Occupancy, Traffic
 from fabench.gpus import Gpu
 from fabench.steps import Step
-from fabench.text import bytes_text
+from fabench.text import bytes_text, counted
 from fabench.tiling import LOOPS, PAPER
 from fabench.views.axes import axis_text
 from fabench.views.render import plain_table, wrapped
@@ -16,13 +17,38 @@ from fabench.views.values import significant
 Row = list[str]
 
 
+@dataclass(frozen=True)
+class Unit:
+    """A unit that all numbers of some columns share, so that they can be compared at a glance."""
+
+    name: str
+    size: float
+
+    def text(self, value: float | None) -> str:
+        """The number in this unit, without its name; `-` if it is not known."""
+        return "-" if value is None else significant(value / self.size)
+
+
+BYTES = (Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("B", 1))
+SECONDS = (Unit("ms", 1e-3), Unit("us", 1e-6), Unit("ns", 1e-9))
+FLOPS = (Unit("TFLOP", 1e12), Unit("GFLOP", 1e9), Unit("MFLOP", 1e6), Unit("FLOP", 1))
+
+
+def unit_of(units: Sequence[Unit], values: Iterable[float | None]) -> Unit:
+    """The largest of the units that the largest of the values holds: one decoded token is in MB and us."""
+    largest = max((value for value in values if value is not None), default=0)
+    return next((unit for unit in units if largest >= unit.size), units[-1] if largest else units[0])
+
+
 def in_full(explanation: Explanation, width: int | None = None) -> str:
     """Everything about one case: traffic by algorithm and step, memory, CTAs and tiles. `width` is the terminal's."""
     cost, text = explanation.cost, explanation.case.label()
-    counted = f"{_tera(cost.flops)} TFLOP: {cost.pairs} attended pairs a head, softmax not counted"
+    flops = unit_of(FLOPS, [cost.flops])
+    pairs = counted(cost.pairs, "attended pair")
+    work = f"{flops.text(cost.flops)} {flops.name}: {pairs} a head, softmax not counted"
     parts = [
         f"{wrapped(text, width)}\n{_card([explanation], width)}",
-        wrapped(counted, width),
+        wrapped(work, width),
         _traffic_table(explanation, width),
         "\n".join(wrapped(line, width) for line in _memory(explanation)),
         _occupancy_table(explanation, width),
@@ -37,27 +63,32 @@ def in_lines(explanations: Sequence[Explanation], width: int | None = None) -> s
     """
     labels = [explanation.case.label().split() for explanation in explanations]
     shared = [word for word in labels[0] if all(word in label for label in labels)]
+    shown = [_shown(explanation) for explanation in explanations]
+    flops = unit_of(FLOPS[1:], (explanation.cost.flops for explanation in explanations))
+    moved = unit_of(BYTES, (item.bytes for items in shown for item in items))
+    time = unit_of(SECONDS, (item.least_s for items in shown for item in items[:2]))
     rows = [
-        [" ".join(word for word in label if word not in shared), *_line(explanation)]
-        for label, explanation in zip(labels, explanations, strict=True)
+        [
+            " ".join(word for word in label if word not in shared),
+            flops.text(explanation.cost.flops),
+            *(moved.text(item.bytes) for item in items),
+            *(significant(item.intensity) for item in items),
+            items[0].bound or "-",
+            *(time.text(item.least_s) for item in items[:2]),
+        ]
+        for label, explanation, items in zip(labels, explanations, shown, strict=True)
     ]
     algorithms = ["ideal", "standard", *(f"tiled {loop}" for loop in LOOPS)]
-    moved, intensities = [f"{name} GB" for name in algorithms], [f"{name} FLOP/B" for name in algorithms]
-    names = ["case", "GFLOP", *moved, *intensities, "bound", "ideal ms", "standard ms"]
+    names = ["case", flops.name, *(f"{name} {moved.name}" for name in algorithms)]
+    names += [*(f"{name} FLOP/B" for name in algorithms), "bound", *(f"{name} {time.name}" for name in algorithms[:2])]
     head = [_card(explanations, width), *(_whose(loop, explanations) for loop in LOOPS), f"all: {' '.join(shared)}"]
     return "\n".join(head if shared else head[:-1]) + "\n\n" + plain_table(names, rows, width)
 
 
-def _line(explanation: Explanation) -> Row:
+def _shown(explanation: Explanation) -> list[Traffic]:
+    """The algorithms of a line: ideal, standard, and the first of each loop order."""
     ideal, standard, *_ = explanation.traffic
-    shown = [ideal, standard, *(_first(explanation, f"tiled {loop}") for loop in LOOPS)]
-    return [
-        significant(explanation.cost.flops / 1e9),
-        *(significant(item.bytes / 1e9) for item in shown),
-        *(significant(item.intensity) for item in shown),
-        ideal.bound or "-",
-        *(_ms(item.least_s) for item in (ideal, standard)),
-    ]
+    return [ideal, standard, *(_first(explanation, f"tiled {loop}") for loop in LOOPS)]
 
 
 def _first(explanation: Explanation, name: str) -> Traffic:
@@ -90,27 +121,35 @@ def _card(explanations: Sequence[Explanation], width: int | None) -> str:
 
 def _traffic_table(explanation: Explanation, width: int | None) -> str:
     rows: list[Row] = []
+    parts: list[Traffic | Step] = [*explanation.traffic]
+    parts += [step for traffic in explanation.traffic for step in traffic.steps]
+    moved = unit_of(BYTES, (count for part in parts for count in (part.read_bytes, part.written_bytes)))
+    time = unit_of(SECONDS, (traffic.least_s for traffic in explanation.traffic))
     for traffic in explanation.traffic:
-        rows.append(_traffic_row(traffic))
+        rows.append(_traffic_row(traffic, moved, time))
         if len(traffic.steps) > 1:
-            rows += [_step_row(step) for step in traffic.steps]
-    return plain_table(["HBM traffic", "read", "written", "FLOP/B", "bound", "TFLOP/s", "least ms"], rows, width)
+            rows += [_step_row(step, moved) for step in traffic.steps]
+    names = ["HBM traffic", "read", "written", "FLOP/B", "bound", "TFLOP/s", f"least {time.name}"]
+    return plain_table(names, rows, width)
 
 
-def _traffic_row(traffic: Traffic) -> Row:
+def _traffic_row(traffic: Traffic, moved: Unit, time: Unit) -> Row:
     return [
         traffic.algorithm,
-        _gb(traffic.read_bytes),
-        _gb(traffic.written_bytes),
+        *_moved(traffic, moved),
         significant(traffic.intensity),
         traffic.bound or "-",
         "-" if traffic.attainable_flops is None else _tera(traffic.attainable_flops),
-        _ms(traffic.least_s),
+        time.text(traffic.least_s),
     ]
 
 
-def _step_row(step: Step) -> Row:
-    return [f"- {step.name}", _gb(step.read_bytes), _gb(step.written_bytes), significant(step.intensity), "", "", ""]
+def _step_row(step: Step, moved: Unit) -> Row:
+    return [f"- {step.name}", *_moved(step, moved), significant(step.intensity), "", "", ""]
+
+
+def _moved(part: Traffic | Step, unit: Unit) -> Row:
+    return [f"{unit.text(count)} {unit.name}" for count in (part.read_bytes, part.written_bytes)]
 
 
 def _memory(explanation: Explanation) -> list[str]:
@@ -181,11 +220,3 @@ def in_cards(cards: Sequence[Gpu], width: int | None = None) -> str:
 
 def _tera(value: float) -> str:
     return significant(value / 1e12)
-
-
-def _gb(count: int) -> str:
-    return f"{significant(count / 1e9)} GB"
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else significant(seconds * 1e3)

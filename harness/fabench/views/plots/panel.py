@@ -62,7 +62,7 @@ def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def indices(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Label -> the index of its colour, the same in every panel; what was skipped throughout is last: it is not drawn."""
+    """Label -> the index of its colour, the same in every panel; last is what was skipped throughout and not drawn."""
     found = lines(outcomes)
     shown = [label for label, group in found.items() if any(outcome.status not in SKIPPED for outcome in group)]
     return {label: index for index, label in enumerate(dict.fromkeys([*shown, *found]))}
