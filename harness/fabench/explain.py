@@ -81,7 +81,7 @@ class Explanation:
         """Plain JSON values in base units."""
         return {
             "case": self.case.key,
-            "gpu": {**asdict(self.gpu), "peaks": self.gpu.peaks.model_dump(mode="json")},
+            "gpu": self.gpu.to_json(),
             "pairs": self.cost.pairs,
             "flops": self.cost.flops,
             "convention": self.cost.convention,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from fabench.device import Device
 from fabench.errors import DeviceError
@@ -41,6 +41,10 @@ class Gpu:
     def sources(self) -> str:
         """Where the figures come from, each source once."""
         return "; ".join(dict.fromkeys(f"{self.peaks.source}; {self.source}".split("; ")))
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure, in base units."""
+        return {**asdict(self), "peaks": self.peaks.model_dump(mode="json")}
 
     @property
     def device(self) -> Device:
