@@ -36,5 +36,5 @@ def _mine(case: Case, time: float) -> Row:
     if not case.causal:
         return make.row(case, "mine_v1", time)
     parity = {"class": "A", "O": {"max_rho": 37.2, "rmse": 0.1, "max_abs": 0.5}}
-    message = "O[1,3,77,5] is 0.5, must be 0.25: rho 37.2 > 1"
+    message = "O[1,3,77,5] is 0.5, must be 0.25: rho 37.2 > 4"
     return make.row(case, "mine_v1", status="wrong_result", detail=message, parity=parity)

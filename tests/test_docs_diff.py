@@ -34,7 +34,12 @@ def example(tmp_path):
     slow = {(CASES[5], "triton-flash"): 1.04, (CASES[6], "triton-flash"): 0.93}
     new = [r for r in table(2, cases=cases, backends=backends, factors=slow) if r.backend != "online"]
     old = table(1, cases=cases, backends=backends) + rounds(CASES[7], "online")
-    new += failing(CASES[7], "online", "wrong_result", message="O: max rho 2.4 > 1 at [1, 7, 8191, 0]")
+    new += failing(
+        CASES[7],
+        "online",
+        "wrong_result",
+        message="'O' max rho 37.5 > 4 at b 1, h 7, row 8191, col 0: got 0.0123, expected 0.0116",
+    )
     software = {"python": "3.12.3", "torch": "2.12.0", "cuda": "13.0", "driver": "580.95"}
     return write(tmp_path / "base.jsonl", old), write(tmp_path / "change.jsonl", new, software=software)
 

@@ -10,8 +10,19 @@ from typing import Any, get_args
 
 import pytest
 
-from fabench.measure.rules import GATE_GIVE_UP_S, GATE_TOLERANCE, RULES
-from fabench.measure.stopping import CHECKPOINTS, Limits
+from fabench.measure.canary import COPY_BYTES, GEMM_N, USUAL_N
+from fabench.measure.rules import (
+    ESTIMATE_CALLS,
+    ESTIMATE_S,
+    GATE_GIVE_UP_S,
+    GATE_TOLERANCE,
+    HOST_MARGIN,
+    ONE_CALL_NS,
+    RULES,
+    SPIN_CAP_NS,
+)
+from fabench.measure.stopping import CHECKPOINTS, LONG_CHECKPOINTS, Limits
+from fabench.measure.sustained import SETTLE_CAP_S
 from fabench.names import StopReason
 
 ROOT = Path(__file__).parents[1]
@@ -126,12 +137,20 @@ def test_the_guide_states_the_rules_of_the_code() -> None:
     for stated in (
         f"windows of at most {burst.window_ns / 1e6:.0f} ms",
         f"at least {burst.long_call_idle_ns / 1e6:.0f} ms",
-        f"at most {burst.warmup_cap_s} s",
+        f"Up to {ESTIMATE_CALLS} calls within {ESTIMATE_S} s",
+        f"at most {burst.warmup_cap_s} s (on a CPU {RULES['cpu'].warmup_cap_s} s",
+        f"longer than {ONE_CALL_NS / 1e9} s is warm after one",
+        f"{HOST_MARGIN} times the host time",
+        f"A spin lasts {SPIN_CAP_NS / 1e6:.0f} ms at most",
         f"at least {burst.span_ns / 1e3:.0f} us ({RULES['graph'].span_ns / 1e3:.0f} us in a graph)",
-        f"after at least {RULES['sustained'].settle_s:.0f} s to settle",
+        f"after at least {RULES['sustained'].settle_s:.0f} s to settle ({SETTLE_CAP_S:.0f} s at most)",
         f"more than {GATE_TOLERANCE:.1%}".replace("%", " %"),
         f"after {GATE_GIVE_UP_S:.0f} s the present value",
         "{}, {}, {}, {} or {} samples".format(*CHECKPOINTS),
+        "may stop at {}, {} or {} too".format(*LONG_CHECKPOINTS[: -len(CHECKPOINTS)]),
+        f"an {USUAL_N['cuda']}³ GEMM per dtype, in fp32 {GEMM_N['cuda']['fp32']}³",
+        f"a {COPY_BYTES['cuda'] >> 30} GiB copy",
+        f"on a CPU {USUAL_N['cpu']}³ and {COPY_BYTES['cpu'] >> 20} MiB",
         f"at most {limits.half_width * 100:.2f} % of it",
         f"{limits.wall_s:.0f} s have passed",
         f"{limits.seconds} s of timed work",

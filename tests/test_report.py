@@ -118,7 +118,7 @@ def test_plots_take_their_ink_from_the_page(page: str) -> None:
 def test_verdicts_reasons_and_reruns_are_told(page: str) -> None:
     text = words(page)
 
-    for expected in ("19 ok", "6 unavailable", "3 wrong_result", "2 predicted_oom", "rho 37.2 > 1",
+    for expected in ("19 ok", "6 unavailable", "3 wrong_result", "2 predicted_oom", "rho 37.2 > 4",
                      "fabench run example --row-id", "needs 68.7 GB, 40.1 GB are free",
                      "cannot import xformers: no such module", "throttled", "NVIDIA H200", "torch 2.11.0",
                      "30 of 30 rows, complete"):  # fmt: skip

@@ -23,7 +23,7 @@ def coverage(n: int, k: int) -> float:
     return inside / 2**n
 
 
-@pytest.mark.parametrize("n", range(6, 16))
+@pytest.mark.parametrize("n", range(stats.FEWEST, 16))
 def test_rank_is_the_largest_that_still_covers_95_percent(n):
     k = stats.lower_rank(n)
     assert coverage(n, k) >= 0.95
@@ -37,7 +37,7 @@ def test_interval_takes_the_ranks_that_the_binomial_gives(n, ranks):
     assert 1 - 2 * scipy.stats.binom.cdf(ranks[0], n, 0.5) < 0.95
 
 
-@pytest.mark.parametrize("n", range(1, 6))
+@pytest.mark.parametrize("n", range(1, stats.FEWEST))
 def test_with_too_few_samples_the_interval_is_the_whole_range(n):
     samples = list(range(10, 10 + n))
     assert stats.median_interval(samples) == (10, 10 + n - 1)

@@ -1,7 +1,7 @@
 """The result file: JSON Lines of header, env, row, canary and footer records, each a pydantic model.
 
 Base units inside (bytes, FLOPs, ns, s, Hz), named in the field. A number that is not known is null beside a status that
-says why; NaN and Infinity are never written. Reading and writing are in `resultfile.py`.
+says why; NaN and Infinity are never written. Reading and writing are in `fabench.resultfile`.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Utilization(Record):
     """Fractions of 1; null where the peak is not known."""
 
     mfu: float | None = None
-    """FLOP/s over the datasheet peak."""
+    """FLOP/s over the peak in `Env.peaks`: the datasheet's, else SMs x clock."""
     gemm: float | None = None
     """FLOP/s over the measured GEMM."""
     hbm: float | None = None

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Two-sided confidence of the median's interval wherever fabench prints one."""
+FEWEST = 6
+"""Fewer samples have no interval of that confidence: their range stands in its place."""
 
 LEVELS: dict[str, float] = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 """Name -> level of the quantiles a row stores."""
@@ -27,7 +29,7 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     With X_(1) <= ... <= X_(n), the number of samples below the true median is Binomial(n, 1/2), so
     [X_(k), X_(n+1-k)] covers it with probability 1 - 2 P(Bin(n, 1/2) <= k - 1), whatever the distribution
     (David & Nagaraja, Order Statistics, 3rd ed., §7.1). The k returned is the largest that still covers `confidence`.
-    Below 6 samples no pair of them reaches 95 %: the result is then (min, max), the widest there is.
+    Below `FEWEST` samples no pair of them reaches 95 %: the result is then (min, max), the widest there is.
 
     Raises ValueError if there are no samples, if one is not finite, or if confidence is not within (0, 1).
     """

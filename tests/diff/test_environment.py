@@ -170,7 +170,7 @@ def test_flags_are_footnotes_of_rows_that_changed_and_say_which_file_has_them(tm
     rows = rounds(case, backend, seed=2, factor=1.1, flags=["hot"])
     rows[3] = rows[3].model_copy(update={"flags": ["hot", "drift"]})
     output = diff(old, write(tmp_path / "n", rows)).output
-    assert "hot: one call is longer than a burst window" in output
+    assert "hot: one sample is longer than 10 ms" in output
     assert "drift (new only): the card did not return" in output
     unchanged = diff(old, write(tmp_path / "u", rounds(case, backend, seed=2, flags=["hot"]))).output
     assert "hot:" not in unchanged

@@ -71,7 +71,7 @@ def test_any_command_tells_a_full_stdout_in_one_sentence(files):
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == "Error: the output cannot be used: No space left on device\n"
+    assert done.stderr == "Error: stdout cannot be written: No space left on device\n"
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.2, 1)])

@@ -37,7 +37,7 @@ def mixed(tmp_path):
         *table(2, factors={SLOW: 1.06, FAST: 0.93}),
         *rounds(CASES[0], "naive"),
         *failing(CASES[1], "naive", "unsupported", message="head dim 128 > 64"),
-        *failing(CASES[2], "naive", "wrong_result", message="dQ: max rho 3.7 > 1 at [0, 3, 17, 5]"),
+        *failing(CASES[2], "naive", "wrong_result", message="dQ: max rho 37 > 4 at [0, 3, 17, 5]"),
         *failing(CASES[3], "naive", "unavailable", message="no module named 'naive'"),
         *rounds(CASES[5], "naive", noise=0.04, seed=9),
         *rounds(CASES[6], "naive"),
@@ -206,7 +206,7 @@ def test_explain_tells_why_a_row_without_times_is_what_it_is(tmp_path, mixed):
     output = diff(*mixed, "--explain", row_id(CASES[2], "naive")).output
     assert "verdict BROKEN" in output
     assert "new: " in output
-    assert "dQ: max rho 3.7 > 1" in output
+    assert "dQ: max rho 37 > 4" in output
     absent = diff(*mixed, "--explain", row_id(CASES[4], "naive")).output
     assert "new: absent" in absent
 

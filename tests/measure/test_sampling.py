@@ -193,7 +193,7 @@ def test_a_short_call_is_repeated_until_the_timed_span_is_50_us_and_rotates_with
     assert out.derived.loops == 7
 
 
-@pytest.mark.parametrize("regime", ["burst", "graph", "cpu"])
+@pytest.mark.parametrize("regime", ["burst", "graph", "sustained", "cpu"])
 def test_a_candidate_measured_like_an_older_row_takes_its_K_and_n(regime: Any) -> None:
     engine = FakeEngine()
     candidate = Candidate("a", engine.launcher("a", Kernel(80 * US)), 3, like=(9, 17))

@@ -39,7 +39,11 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,N>=4096,backend=sdpa-*'.")
 @click.option("--margin", metavar="1%", help="Largest change that is no regression, whatever the sessions.")
-@click.option("--effect", metavar="5%", help="The slowdown that needed rounds are computed for. [default: 5%]")
+@click.option(
+    "--effect",
+    metavar="5%",
+    help="The slowdown that needed rounds are computed for. [default: 5%, or twice a larger --margin]",
+)
 @click.option(
     "--calibration", type=_PATH, metavar="FILE", help="Noise file. [default: results/<gpu>/calibration-noise.json]"
 )
@@ -72,9 +76,9 @@ def command(
 ) -> None:
     """Compare NEW with OLD, row by row. A row is a case and a backend; ratios are new/old of time.
 
-    Exit code 0: rows were compared and nothing is bad; 1: REGRESSED, BROKEN, MISSING or COVERAGE_LOST; 2: usage, a
+    Exit code 0: rows were compared and nothing is bad; 1: a verdict that --fail-on names; 2: usage, a
     damaged file, or no row in common; 3: no decision (other hardware or methods, a shifted environment, too few
-    rounds). The code is never a count.
+    rounds, too many INCONCLUSIVE rows, or none ok in both files). The code is never a count.
     """
     from fabench import diff
     from fabench.diff.side import load_both

@@ -35,15 +35,15 @@ MEANING: dict[Verdict, str] = {
     "REGRESSED": "slower by more than the margin, beyond doubt",
     "NOT_COMPARABLE": "measured by different rules or on different hardware: no verdict on time",
     "ENV_SHIFT": "the card itself moved: its canary, its clock, or a thermal or power brake",
-    "INCONCLUSIVE": "the interval holds both the margin and no change: more rounds are needed",
+    "INCONCLUSIVE": "neither a change beyond the margin is shown nor its absence; the row says what would decide",
     "STILL_FAILING": "not ok in either file",
     "IMPROVED": "faster by more than the margin, beyond doubt",
     "FIXED": "failed in old, ok in new",
     "NEW": "absent or skipped in old",
-    "SAME": "no change larger than the margin, shown and not merely not disproved",
+    "SAME": "no change larger than the margin (across sessions: `equivalence_cross_session`), shown and not assumed",
     "SHOWN": "times of two different cards, side by side and not judged",
     "PUBLISHED": "one of the two is a figure from a paper: shown, never judged",
-    "SKIPPED": "skipped in both, for a reason each file holds",
+    "SKIPPED": "skipped in both for a reason each file holds, or left out by what narrowed the new run",
 }
 
 GATES: dict[Verdict, str] = {

@@ -1,7 +1,7 @@
 """The variance of a few rounds, not carried away by one slow spike: winsorised, and corrected for what that takes away.
 
 Pulling outliers in makes the variance of clean rounds too small as well, and less certain than its n - 1 degrees of
-freedom say. Uncorrected, a test at p < 0.001 on 5 rounds a side fires 5 times too often on normal data (docs/diff.md,
+freedom say. Uncorrected, a test at p < 0.001 on 5 rounds a side fires 4 times too often on normal data (docs/diff.md,
 'Winsorised variance'). `FACTORS` holds both corrections for normal data; `python tests/winsor_factors.py` prints them.
 """
 

@@ -67,11 +67,11 @@ class Rules:
     duty: float = 1.0
     """Most share of the time that the device works, spins aside; 1 leaves no idle time."""
     long_call_ns: float = 10e6
-    """A call longer than this is a window by itself."""
+    """A span longer than this is a window by itself; its calls are the long ones below."""
     long_call_idle_ns: float = 0.0
-    """Least idle time after such a call; it idles as long as the call took if that is more."""
+    """Least idle time after one; it idles as long as the window's work took if that is more."""
     long_calls: int | None = None
-    """Such a call stops at this many samples; None lets the stopping rule decide."""
+    """One stops at this many samples; None lets the stopping rule decide."""
     flush: bool = False
     """The L2 cache is flushed before every timed span."""
     gated: bool = False
@@ -83,9 +83,11 @@ class Rules:
     primed: bool = False
     """An untimed span opens each window: the caches are to be warm, and another candidate has just used them."""
     warmup_tolerance: float = 0.005
+    """The medians of the last windows agree if the largest is above the smallest by no more than this share."""
     long_warmup_tolerance: float = 0.005
-    """The same for such a call, whose clock falls while it runs."""
+    """The same for a call longer than `long_call_ns`, whose clock falls while it runs."""
     warmup_cap_s: float = 3.0
+    """A row that has not settled by then is sampled as it is, flagged unstable; less where fewer seconds are asked."""
     settle_s: float = 0.0
     """Back-to-back work before the first sample."""
     unstable_half_width: float = 0.01

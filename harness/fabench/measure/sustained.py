@@ -46,11 +46,12 @@ class Sustained:
         self._set_loops(track)
         stream = SpanStream(self.engine, self._ahead(track))
         self._settle(track, stream)
-        engine, out = self.engine, track.out
+        engine, out, like = self.engine, track.out, track.candidate.like
         began = engine.now_ns()
         while out.stop_reason is None:
             long_call = track.is_long
-            room = next_checkpoint(len(out.samples_ns), long_call) - len(out.samples_ns)
+            aim = next_checkpoint(len(out.samples_ns), long_call) if like is None else like[1]
+            room = aim - len(out.samples_ns)
             count = min(max(1, room), max(1, int(self.rules.window_ns / max(track.t_ns * track.K, 1.0))))
             opened = engine.now_ns()
             fresh = stream.run(track.sampled_span, count, track.K)
@@ -61,7 +62,8 @@ class Sustained:
             self.on_window(track.name, fresh)
             track.candidate.enter()
             sampled_s = sum(out.samples_ns) * track.K / 1e9
-            out.stop_reason = stop(out.samples_ns, sampled_s, out.wall_s, self.limits, long_call=long_call)
+            only = None if like is None else like[1]
+            out.stop_reason = stop(out.samples_ns, sampled_s, out.wall_s, self.limits, long_call=long_call, only=only)
         stream.drain()
         out.device_s += (engine.now_ns() - began) / 1e9
         if stream.late > LEAK_SHARE * stream.spans:
@@ -87,6 +89,8 @@ class Sustained:
                 break
             calls = max(2, min(1000, int(LOOK_S * 1e9 / max(track.t_ns, 1.0))))
         track.K = max(1, -int(-self.rules.span_ns // max(track.t_ns, 1.0)))
+        if track.candidate.like is not None:
+            track.K = track.candidate.like[0]
 
     def _ahead(self, track: Track) -> int:
         """Spans the host may run ahead: enough that the queue never runs dry, few enough that it never fills up."""

@@ -37,7 +37,7 @@ def row_bins(rho: Any) -> list[list[float]]:
 
 
 def text(heat: dict[str, Any]) -> str:
-    """The map as characters: blank is within the tolerance, @ is 100 times it or more."""
+    """The map as characters: blank is what rounding explains (rho 1), @ is 100 times that or more."""
     import math
 
     def shade(value: float) -> str:
@@ -47,7 +47,7 @@ def text(heat: dict[str, Any]) -> str:
 
     cells: Sequence[Sequence[float]] = heat["cells"]
     height = heat["rows"] / max(1, len(cells))
-    lines = [f"{heat['title']}  (blank: within what a correct kernel may be off; @: 100 times that)"]
+    lines = [f"{heat['title']}  (blank: what rounding explains; @: 100 times that)"]
     for i, row in enumerate(cells):
         lines.append(f"{int(i * height):>7} |{''.join(map(shade, row))}|")
     lines.append(f"{'':>8} 0{'':<{max(0, len(cells[0]) - 2) if cells else 0}}{heat['columns'] - 1}")
@@ -74,6 +74,6 @@ def png(heat: dict[str, Any], path: Path) -> None:
     axes.set_xlabel(heat["across"])
     axes.set_ylabel(heat["down"])
     axes.set_title(heat["title"])
-    figure.colorbar(image, label="error / what a correct kernel may be off", extend="max")
+    figure.colorbar(image, label="error / what rounding explains", extend="max")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -13,16 +13,13 @@ from fabench.inputs import Tensors
 from fabench.names import Accuracy
 from fabench.parity.extent import bad_rows, place, row_rho
 from fabench.parity.faults import Fault, Problem, fitted, formulas, roundings
+from fabench.parity.thresholds import BETTER, EXPLAINED, MATCH_RHO, RMS_RHO
 from fabench.reference import Reference
 from fabench.reference.rounding import model
 
 MOST_PAIRS = 1 << 20
 """Faults are dense: larger cases are matched after shrinking."""
-EXPLAINED = 0.98
-"""Part of the wrong rows that a fault must explain."""
-MATCH_RHO, FAULTY_RHO = 4.0, 1.25
-BETTER = 0.5
-"""The fault must be this much closer to the wrong rows than the right answer is: small errors are like many things."""
+FAULTY_RHO = RMS_RHO
 PARTIAL_RHO = 16.0
 """A fault that does not fit the rows that are right explains the wrong ones only if half of them are this far off:
 small errors in some rows are like many things."""

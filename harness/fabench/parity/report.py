@@ -10,6 +10,16 @@ from tabulate import tabulate
 
 from fabench.parity import heatmap
 from fabench.parity.pattern import pattern
+from fabench.parity.thresholds import (
+    BETTER,
+    EXPLAINED,
+    FP32_FACTOR,
+    MATCH_RHO,
+    MAX_EL,
+    MAX_RHO,
+    RIGHT,
+    RMS_RHO,
+)
 from fabench.parity.trial import Result
 from fabench.parity.verdict import Finding, Verdict
 from fabench.text import counted
@@ -27,7 +37,7 @@ def render(verdict: Verdict, *, explain: bool = False, width: int | None = None)
     parts += [_probes(verdict, width), _accuracy(verdict)]
     parts.append("\n".join(_filled(line, width) for line in _footnotes(verdict)))
     if explain:
-        parts.append(EXPLAINED)
+        parts.append(EVIDENCE)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -137,8 +147,8 @@ def _accuracy(v: Verdict) -> str:
         return ""
     headers = ["tensor", "dtype", "class", "max rho", "rms rho", "2x", "allclose", "max abs"]
     table = tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
-    legend = "rho decides: at most 4 and 1.25, fp32 twice that; LSE at most 1. 2x, allclose, max abs stand beside it."
-    return f"{table}\n({legend})"
+    rms = f"rms rho up to {RMS_RHO:g}, in fp32 without TF32 {RMS_RHO * FP32_FACTOR:g}"
+    return f"{table}\n(rho decides: max rho is {RIGHT}; {rms}. 2x, allclose, max abs stand beside it.)"
 
 
 def _footnotes(v: Verdict) -> Iterator[str]:
@@ -158,12 +168,14 @@ def progress_line(result: Result) -> str:
     return f"{result.ending}: {result.probe} · {result.trial.label()} · {textwrap.shorten(result.message, 120)}"
 
 
-EXPLAINED = """\
+EVIDENCE = f"""\
 How it is judged
   rho    each row's error against an fp64 reference of the exact inputs, over what an emulated kernel of the declared
          class is off by, plus half a rounding of the output, a quarter of a rounding of every term, fp32 score errors
-         and underflow. A tensor passes if NaN and inf are where they must be, contract zeros hold, max rho <= 4,
-         rms rho <= 1.25, and no element takes more than 16 times its share.
+         and underflow. A tensor passes if NaN and inf are where they must be, contract zeros hold,
+         max rho <= {MAX_RHO:g}, rms rho <= {RMS_RHO:g}, and no element takes more than {MAX_EL:g} times its share
+         (in fp32 without TF32 each {FP32_FACTOR:g} times as much).
   2x     the largest error over twice that of plain low-precision math: flash-attention's own tests ask for at most 1.
-  names  the output is compared row by row with what each shipped fault computes; a rho below 4 against a fault, where
-         the rho against the right answer is above it, is a match. docs/parity.md has the rest."""
+  names  the output is compared row by row with what each shipped fault computes: one that explains
+         {EXPLAINED * 100:g} % of the wrong rows with a rho of at most {MATCH_RHO:g}, and is {1 / BETTER:g} times as
+         close to them as the right answer, is a match. docs/parity.md has the rest."""

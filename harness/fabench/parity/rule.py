@@ -19,7 +19,7 @@ from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.names import TENSORS, Accuracy
 from fabench.parity.metrics import describe
-from fabench.parity.thresholds import WARN_RHO, limits
+from fabench.parity.thresholds import LSE_RHO, WARN_RHO, limits
 from fabench.records import Parity, TensorError
 from fabench.reference import Expected, Reference
 from fabench.text import counted
@@ -164,7 +164,7 @@ def _judge_lse(expected: Expected, output: torch.Tensor, accuracy: Accuracy) -> 
     finite = error[torch.isfinite(error)]
     numbers = TensorError(max_rho=_known(worst), max_abs=float(finite.max()) if finite.numel() else None)
     failure = None
-    if worst > 1.0:
+    if worst > LSE_RHO:
         cause = lse_cause(got, exact, limit)
         failure = f"'LSE' is off {_place(expected, at)}: got {float(got[at]):.7g}, expected {float(exact[at]):.7g}"
         failure += f" ({cause})" if cause else ""

@@ -16,7 +16,7 @@ from fabench.diff.winsor import winsorise
 from fabench.errors import UsageError
 from fabench.records import Row
 from fabench.resultfile import iter_records
-from fabench.stats import median_interval
+from fabench.stats import FEWEST, median_interval
 from fabench.text import counted
 from fabench.views.junit import rerun
 
@@ -81,7 +81,9 @@ def _round(row: Row) -> str:
         parts.append(f"median {row.quantiles['median']:.6g} ns")
     if row.samples_ns:
         low, high = median_interval(row.samples_ns)
-        parts.append(f"95 % interval {low:.6g} .. {high:.6g} ns of {counted(len(row.samples_ns), 'sample')}, K {row.K}")
+        samples = counted(len(row.samples_ns), "sample")
+        name = "95 % interval" if len(row.samples_ns) >= FEWEST else "range"
+        parts.append(f"{name} {low:.6g} .. {high:.6g} ns of {samples}, K {row.K}")
     if row.telemetry and row.telemetry.sm_clock_mhz_mean:
         parts.append(f"SM clock {row.telemetry.sm_clock_mhz_mean:.0f} MHz")
     if row.kernels:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from fabench.measure.rules import RULES, SHORT_NULLS
 from fabench.names import Flag
 from fabench.records import Published
 from fabench.views.outcomes import Outcome
 
+_BURST, _CPU = RULES["burst"], RULES["cpu"]
+
 FLAGS: dict[Flag, str] = {
     "throttled": "the GPU slowed itself down meanwhile (heat or power brake)",
-    "unstable": "medians of the warm-up or of rounds did not settle",
+    "unstable": (
+        "the warm-up did not settle, or the interval's half-width is above "
+        f"{_BURST.unstable_half_width * 100:g} % of the median ({_CPU.unstable_half_width * 100:g} % on a CPU)"
+    ),
     "partial_cold": "too little memory to rotate enough inputs past L2: partly warm",
-    "short": "near the launch floor, where the launch is timed more than the kernel",
-    "hot": "one call is longer than a burst window: full clock is not claimed",
+    "short": f"shorter than {SHORT_NULLS} empty launches: launching is no small part of it",
+    "hot": f"one sample is longer than {_BURST.long_call_ns / 1e6:g} ms, a window's most: full clock is not claimed",
     "host_sync": "the call waits for the GPU, or the host cannot queue it in time: wall time, not device time",
     "drift": "the card did not return to its earlier speed; measured from a new baseline",
     "unchecked": "not compared with the reference",
     "sampled": "only sampled rows of the output were compared with the reference",
-    "shared_gpu": "another process used the GPU meanwhile",
+    "shared_gpu": "another process had a context on the GPU meanwhile",
     "wrong_memory": "memory grew with N² where the backend claims O(N)",
     "copied": "the backend copies its inputs into another layout, which is timed",
     "no_telemetry": "no clocks, power or throttling could be read",

@@ -9,6 +9,7 @@ from fabench.errors import UsageError
 from fabench.names import TENSORS
 from fabench.parity.thresholds import RIGHT
 from fabench.records import Row, TensorError
+from fabench.stats import FEWEST
 from fabench.text import did_you_mean
 from fabench.views.outcomes import Outcome
 
@@ -125,15 +126,17 @@ _ALL = (
     Value("us", "time_ns", "us", "median time of one call", lambda outcome: outcome.time_ns, 1e-3, "lower", 4),
     Value("gbs", "ideal_bytes_per_s", "GB/s", "each input read once, each output written once, over the time",
           _per_second(_cost("ideal_bytes")), 1e-9, "higher"),
-    Value("interval", "interval_share", "± %", "half-width of the median's 95 % interval", _interval, 100, "lower", 2,
-          timed=False, suffix="%"),
+    Value("interval", "interval_share", "± %",
+          f"half-width of the median's 95 % interval (of fewer than {FEWEST} rounds or samples, of their range)",
+          _interval, 100, "lower", 2, timed=False, suffix="%"),
     Value("peak", "peak_bytes", "peak MiB", "peak memory of one call beyond its inputs", _memory("peak_bytes"), 2**-20,
           "lower", timed=False),
     Value("workspace", "workspace_bytes", "workspace MiB", "peak memory beyond inputs, outputs and what is saved",
-          _memory("workspace_bytes"), 2**-20, "lower"),
+          _memory("workspace_bytes"), 2**-20, "lower", timed=False),
     Value("saved", "saved_bytes", "saved MiB", "memory that the forward keeps for the backward",
           _memory("saved_bytes"), 2**-20, "lower", timed=False),
-    _percent("mfu", "mfu", "mfu", "FLOP/s over the datasheet's peak", _utilization("mfu")),
+    _percent("mfu", "mfu", "mfu", "FLOP/s over the datasheet's peak, or SMs x clock where none is known",
+             _utilization("mfu")),
     _percent("gemm", "gemm", "% of GEMM", "FLOP/s over a large GEMM measured in the same run", _utilization("gemm")),
     _percent("hbm", "hbm", "% of copy", "ideal bytes per second over a copy measured in the same run",
              _utilization("hbm")),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fabench.errors import UsageError
 from fabench.parity.thresholds import RIGHT
+from fabench.stats import FEWEST
 from fabench.text import did_you_mean
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
@@ -37,7 +38,8 @@ KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("tflops", "TFLOP/s against N",
-             "Median with its 95 % interval; a cross at the foot is a backend without a speed there.", tflops.panels),
+             f"Median with its 95 % interval (of fewer than {FEWEST} rounds or samples, their range); "
+             "a cross at the foot is a backend without a speed there.", tflops.panels),
         Kind("roofline", "Roofline",
              "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels),
         Kind("memory", "Memory against N",

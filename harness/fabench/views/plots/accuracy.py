@@ -15,7 +15,7 @@ from fabench.views.values import VALUES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RHO_TITLE = f"largest rho: {RIGHT}"
+RHO_TITLE = "largest rho"
 LEAST = 1e-12
 """An error of 0 is drawn here: a logarithmic axis has no 0."""
 SHORT = 50
@@ -63,6 +63,7 @@ def _draw(
     axes.set_title(title)
     if limit is not None:
         axes.axvline(limit, color=theme.ink, linewidth=1, linestyle="--")
+        axes.set_xlabel(RIGHT, fontsize=7)
     _ticks(axes)
 
 
