@@ -301,7 +301,15 @@ def test_a_stopped_run_is_read_and_what_it_lacks_is_missing(files):
         return mend(kept)
 
     rf.mutate(files[1], stop)
-    check(files, 1, "8 MISSING", "the run was stopped before its last row")
+    check(files, 1, "8 MISSING", f"{files[1]}: the run was stopped before its last row; what it lacks is MISSING")
+    check(files[::-1], 0, "8 NEW", f"{files[1]}: the run was stopped before its last row; what it lacks is NEW")
+
+
+def test_a_file_compared_with_itself_passes_and_the_report_says_so(files):
+    says = "old and new hold the same times, round by round"
+
+    check((files[0], files[0]), 0, says)
+    assert says not in check(files, 0).output
 
 
 def test_rows_that_the_new_run_was_told_to_leave_out_are_not_missing(tmp_path, files):

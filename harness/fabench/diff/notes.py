@@ -25,6 +25,7 @@ def footnotes(found: Comparison) -> list[str]:
         *found.old.file.warnings,
         *found.new.file.warnings,
         *_unfinished(found),
+        *_copies(found),
         *_suites(found),
         *_swapped(found),
         *_unchecked(found),
@@ -39,10 +40,26 @@ def footnotes(found: Comparison) -> list[str]:
 
 def _unfinished(found: Comparison) -> list[str]:
     return [
-        f"{side.path}: the run was stopped before its last row; what it lacks is MISSING"
-        for side in (found.old, found.new)
+        f"{side.path}: the run was stopped before its last row; what it lacks is {verdict}"
+        for side, verdict in ((found.old, "NEW"), (found.new, "MISSING"))
         if side.file.footer is not None and not side.file.footer.complete
     ]
+
+
+def _copies(found: Comparison) -> list[str]:
+    """A file compared with itself always passes: a name typed twice must not look like a gate."""
+    old, new = found.old, found.new
+    shared = [(a, new.index[row_id]) for row_id, a in old.index.items() if row_id in new.index]
+    timed = [(a, b) for a, b in shared if old.times.count[a] or new.times.count[b]]
+    cells = sum(int(old.times.count[a]) for a, _ in timed)
+    if cells < 2 or not all(np.array_equal(_times(old, a), _times(new, b)) for a, b in timed):
+        return []
+    return ["old and new hold the same times, round by round: copies of one run, which say nothing about a change"]
+
+
+def _times(side: Side, row: int) -> np.ndarray:
+    times: np.ndarray = side.times.y[row]
+    return np.asarray(times[~np.isnan(times)])
 
 
 def _suites(found: Comparison) -> list[str]:

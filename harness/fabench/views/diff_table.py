@@ -160,7 +160,7 @@ def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
         None if place is None else side.median_of(place)
         for side, place in ((found.old, pair.old), (found.new, pair.new))
     )
-    marks = tuple(notes.number(text) for text in _doubts(found, row))
+    marks = tuple(sorted(notes.number(text) for text in _doubts(found, row)))
     interval = "-"
     if ratio and ratio[1] is not None and ratio[2] is not None:
         interval = f"{ratio[1]:.3f} .. {ratio[2]:.3f}"
