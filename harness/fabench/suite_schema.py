@@ -147,14 +147,14 @@ class Measure(_Model):
     rounds: Annotated[int, Field(ge=1, le=1000)] = 1
     """Fresh worker processes; gating wants 10."""
     seconds: Annotated[float, Field(gt=0, le=600)] = 0.5
-    """The most time of samples for a row of a round."""
+    """Timed work after which a row of a round stops at its next number of samples."""
 
 
 class Parity(_Model):
     """How each row is judged."""
 
     reference: Literal["auto", "full", "sampled"] = "auto"
-    """Compare all rows, sampled rows, or (auto) sampled where all would take longer than the measurement."""
+    """Compare all rows, sampled rows, or (auto) sampled where all would take longer than measuring (and than 2 s)."""
 
 
 class SuiteModel(_Model):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--forward-only", is_flag=True, help="No gradients.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first case that fails.")
 @click.option("--budget", metavar="TIME", help="Stop after e.g. 50s or 8m (compiling apart).")
-@click.option("--timeout", "timeout_s", type=Seconds(), help="Seconds one call may take.")
+@click.option("--timeout", "timeout_s", type=Seconds(), help="Seconds one call may take. [default: 30, on a GPU 120]")
 @click.option("--big", is_flag=True, help="Also N up to 131072 and offsets past 2^31 (minutes, gigabytes).")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--json", "json_", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON.")
@@ -57,7 +57,8 @@ def command(
 ) -> None:
     """Check TARGET: my_kernel.py:attention, or a registered backend such as sdpa-flash.
 
-    Exit code 0: everything passed; 1: something failed, crashed or hung; 2: usage, import error, or nothing ran.
+    Exit code 0: everything passed; 1: something failed, crashed or hung; 2: usage, import error, or nothing ran;
+    130: interrupted.
     """
     from fabench.parity import junit as junit_xml
     from fabench.parity import runner

@@ -31,9 +31,21 @@ if TYPE_CHECKING:
     "--backend-file", "backend_files", multiple=True, metavar="FILE.py[:fn]", help="Add a kernel of your own."
 )
 @click.option("--where", metavar="COND", help="Only these rows, e.g. 'd=128,N>=4096,backend=sdpa-*'.")
-@click.option("--rounds", type=click.IntRange(1), help="Fresh worker processes; 10 to gate on the result.")
-@click.option("--regime", type=click.Choice([r for r in REGIMES if r != "cpu"]), help="burst, sustained or graph.")
-@click.option("--seconds", type=Seconds(), help="Seconds of samples a row.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    help="Fresh worker processes; 10 to gate on the result. [default: the suite's]",
+)
+@click.option(
+    "--regime",
+    type=click.Choice([r for r in REGIMES if r != "cpu"]),
+    help="How rows are timed; the shortest are replayed as graphs in any case. [default: the suite's]",
+)
+@click.option(
+    "--seconds",
+    type=Seconds(),
+    help="Timed work after which a row stops at its next number of samples. [default: the suite's]",
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -83,8 +95,8 @@ def command(
 ) -> None:
     """Run SUITE, a YAML file or the name of a shipped suite, and print its table.
 
-    Exit code 0: every row is ok or was skipped for a reason; 1: a row failed; 2: usage, or nothing could run;
-    130: interrupted.
+    Exit code 0: no row has a status of --fail-on (one that was skipped, or ran out of memory, has none unless it is
+    named there); 1: a row has; 2: usage, or nothing could run; 130: interrupted.
     """
     from fabench import resultfile, runner
     from fabench.ab import parse_pair

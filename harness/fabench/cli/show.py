@@ -34,7 +34,9 @@ class _Command(click.Command):
 @click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,N>=4096,backend=sdpa-*'.")
 @click.option("--sort", help="An axis of the rows or a column's heading; with '-' in front largest first.")
 @click.option("--baseline", metavar="BACKEND", help="What speed-ups are against. [default: the suite's baseline]")
-@click.option("--interval", is_flag=True, help="Print the 95 % interval of the median time behind each number.")
+@click.option(
+    "--interval", is_flag=True, help="Print the half-width of the median time's 95 % interval behind each number."
+)
 @click.option(
     "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
 )

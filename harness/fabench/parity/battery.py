@@ -1,8 +1,9 @@
 """Which trials a profile is made of: a covering design over what the kernel declares, with every probe. No torch here.
 
 quick   at most 120 cases, any two axes' values together, N <= 320
-full    at most 1200 cases, any three, N <= 4097
+full    at most 1200 cases, any three, N <= 4097 (on a CPU 1025: see `LARGEST`)
 stress  full, and the races: many repetitions under load
+Each has a dozen cases more for the probe neglse, N <= 704; on CUDA full has two of 65536 heads.
 """
 
 from __future__ import annotations

@@ -111,11 +111,11 @@ class Calibrator:
 
 
 def grid(device_type: str, seeds: int, lengths: Sequence[int] = ()) -> Iterator[Case]:
-    """The cases, in an order in which a prefix has all of the axes: seeds outermost."""
+    """The cases. The first dozen has every dtype and distribution, and each dozen another length: a budget may cut."""
     heads = 4 if device_type == "cuda" else 2
     for seed in range(seeds):
-        for N, inputs, causal, d, dtype in itertools.product(
-            lengths or LENGTHS[device_type], DISTRIBUTIONS, (False, True), (64, 128), ("bf16", "fp16", "fp32")
+        for causal, d, N, inputs, dtype in itertools.product(
+            (False, True), (64, 128), lengths or LENGTHS[device_type], DISTRIBUTIONS, ("bf16", "fp16", "fp32")
         ):
             kv_heads = heads // 2 if seed % 2 else heads
             yield Case(

@@ -1,4 +1,4 @@
-"""Real tensors as the inputs: a file of q, k, v [, dO, causal, scale, window], judged like any case."""
+"""Real tensors as the inputs: a file of q, k, v and what else `KEYS` has, judged like any case."""
 
 from __future__ import annotations
 

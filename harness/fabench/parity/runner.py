@@ -21,6 +21,7 @@ from fabench.parity.memory_words import of_memory
 from fabench.parity.scout import scout
 from fabench.parity.session import Left, Session, Target, fails
 from fabench.parity.shrink import shrink
+from fabench.parity.thresholds import WARN_RHO
 from fabench.parity.trial import Result, Trial
 from fabench.parity.verdict import Finding, Verdict, findings, merged
 from fabench.probe import Probe
@@ -199,7 +200,7 @@ def _warn(verdict: Verdict, kernel: Kernel) -> None:
     large = [r for r in verdict.results if r.warn]
     if large:
         passing = counted(len(large), "case passes", "cases pass")
-        verdict.warnings.append(f"{passing} with a rho above 3, for instance {large[0].trial.label()}")
+        verdict.warnings.append(f"{passing} with a rho above {WARN_RHO:g}, for instance {large[0].trial.label()}")
     if kernel.file is None:
         verdict.warnings += drift(kernel.name, kernel.probe.device, verdict.accuracy())
 

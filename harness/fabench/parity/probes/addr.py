@@ -1,8 +1,8 @@
-"""ADDR: a softmax that is one-hot makes O bitwise a row of V, and V says in small integers where it came from.
+"""ADDR: a softmax that is one-hot makes O a row of V, and V says in small integers where it came from.
 
 Keys are distinct ±1 codes, q_i is a large multiple of the code of the one key it shall find, so P is 1 there and below
-1e-13 elsewhere. V[b, kv head, key, channel] are integers of 1 .. 200: wrong heads, strides, pages and channels show.
-With dO in small integers dV is exact too.
+1e-13 elsewhere: O is V bitwise, in fp32 within four ulp. V[b, kv head, key, channel] are integers of 1 .. 200: wrong
+heads, strides, pages and channels show. With dO in small integers dV is exact too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONE: with V = 1 every O is 1 whatever P is, within an ulp; and V·2^k gives O·2^k bit by bit."""
+"""ONE: with V = 1 every O is 1 whatever P is, within `weight_slack`; and V·2^k gives O·2^k bit by bit."""
 
 from __future__ import annotations
 
