@@ -32,7 +32,7 @@ unit: $(VENV)/dev  ## pytest, on two processes
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
 
-kernels: $(VENV)/dev  ## compile every kernel for every architecture; fail on spills, stack, too much shared memory
+kernels: $(VENV)/dev  ## compile every kernel for several architectures; fail on spills, stack, too much shared memory
 	$(BIN)/fabench kernels stats --fresh --only flash_ --max-seconds 2 --arch sm_80,sm_89,sm_90a,sm_100a,sm_120a
 	$(BIN)/fabench kernels stats --fresh --only 'triton ' --arch sm_80,sm_89,sm_90a
 

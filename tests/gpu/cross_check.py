@@ -34,6 +34,7 @@ from diff_seen import TIMERS, timers, worst_of
 from proof_bench import AA, MORE, ROOT, Proof, Row
 from proof_parts import profiled
 
+from fabench.measure.rules import RULES
 from fabench.measure.sampling import median
 
 LONG_NS = 100e3
@@ -41,8 +42,8 @@ LONG_NS = 100e3
 LIMIT = 0.02
 LEAST_ROWS = 10
 SAMPLES = 30
-REST = 9.0
-"""Rest after a call, in times of its length: the burst regime's duty of 10 %."""
+REST = 1 / RULES["burst"].duty - 1
+"""Rest after a call, in times of its length: what the burst regime's duty asks for."""
 ABSENT = "cuda-bench is not installed (pip install 'cuda-bench[cu13]'): compared with torch.profiler alone"
 
 

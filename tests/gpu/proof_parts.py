@@ -154,7 +154,7 @@ def part_spin(proof: Proof) -> Any:
 
 
 def part_agreement(proof: Proof) -> Any:
-    """Burst medians against torch.profiler's spans and triton's do_bench, all under the same duty cycle."""
+    """Burst medians against torch.profiler's spans and triton's do_bench, which rest as long or longer."""
     rows = proof.rows([*AA, *MORE])
     ours = proof.measured(rows)
     table = []
@@ -208,7 +208,7 @@ def is_flush(name: str) -> bool:
 
 
 def do_benched(proof: Proof, row: Row, t_ns: float) -> float:
-    """Median of triton.testing.do_bench in bursts of a few calls, with ten times as much rest after each."""
+    """Median of triton.testing.do_bench in bursts of a few calls, with nine times as much rest after each."""
     from triton.testing import do_bench
 
     launch, rotation = proof.launcher(row)
