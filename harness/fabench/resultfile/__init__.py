@@ -1,4 +1,4 @@
-"""Reading and writing result files: JSON Lines of the records in `records.py`.
+"""Reading and writing result files: JSON Lines of the records in `fabench.records`.
 
 The file's rules, in one place:
 

@@ -1,127 +1,13 @@
-"""The result file: JSON Lines of header, env, row, canary and footer records, each a pydantic model.
-
-Base units inside (bytes, FLOPs, ns, s, Hz), named in the field. A number that is not known is null beside a status that
-says why; NaN and Infinity are never written. Reading and writing are in `fabench.resultfile`.
-"""
+"""A row and what it is made of."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from fabench.names import Accuracy, Flag, Regime, Status, StopReason
-
-SCHEMA = "fabench/1.0"
-"""Major: a reader must know it. Minor: a reader may meet fields it does not know."""
-
-
-class Record(BaseModel):
-    """The base of all records: unknown fields are an error, and no float is NaN or infinite."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True)
-
-
-class Harness(Record):
-    """Which fabench wrote the file."""
-
-    version: str
-    git_sha: str | None = None
-    dirty: bool | None = None
-
-
-class Header(Record):
-    """The first line: what was asked for."""
-
-    rec: Literal["header"] = "header"
-    schema_: str = Field(default=SCHEMA, alias="schema")
-    run_id: str
-    session_id: str
-    """Files of one session were measured interleaved on one device: their times may be compared closely."""
-    ab_side: Literal["a", "b"] | None = None
-    started: str
-    """ISO 8601, UTC."""
-    argv: list[str]
-    suite: dict[str, Any]
-    """The suite as resolved: every default filled in, the baseline included."""
-    suite_hash: str
-    filter: dict[str, Any] = Field(default_factory=dict)
-    """What narrowed the suite: where, backend, shard, rows."""
-    planned_rows: int
-    """Rows of one complete run: (case, backend) pairs x rounds."""
-    rounds: int
-    seed: int
-    harness: Harness
-
-
-class Peaks(Record):
-    """Peaks of the device by dtype, and where they come from."""
-
-    flops: dict[str, float]
-    """FLOP/s by dtype."""
-    bandwidth: float | None = None
-    """Bytes/s."""
-    source: str
-
-
-class Identity(Record):
-    """What the hardware is: two files that differ here come from different devices."""
-
-    device_type: Literal["cpu", "cuda"]
-    model: str
-    capability: tuple[int, int] | None = None
-    sms: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-    ecc: bool | None = None
-    power_limit_w: float | None = None
-    mig: bool | None = None
-    threads: int | None = None
-    """CPU threads used, on a CPU."""
-
-
-class Software(Record):
-    """What ran on it."""
-
-    python: str
-    torch: str
-    driver: str | None = None
-    cuda: str | None = None
-    cudnn: str | None = None
-    triton: str | None = None
-    backends: dict[str, str] = Field(default_factory=dict)
-    """Version of each backend's library."""
-    variables: dict[str, str] = Field(default_factory=dict)
-    """Environment variables that change kernels, where set."""
-
-
-class Session(Record):
-    """The state of the machine when the session began: informational, never part of an identity."""
-
-    gpu_uuid_hash: str | None = None
-    host_hash: str
-    boot_id: str | None = None
-    sm_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    cpu: str | None = None
-    governor: str | None = None
-    load_1min: float | None = None
-    affinity: list[int] | None = None
-    """Cores this run may use."""
-
-
-class Env(Record):
-    """Where rows were measured. One a session; rows name theirs by `env_id`."""
-
-    rec: Literal["env"] = "env"
-    env_id: str
-    session_id: str
-    peaks: Peaks
-    identity: Identity
-    software: Software
-    session: Session
+from fabench.records.base import Record
 
 
 class Method(Record):
@@ -322,37 +208,3 @@ class Row(Record):
     stop_reason: StopReason | None = None
     published: Published | None = None
     """Set on a figure taken from a publication: such a row was not measured here (see `resultfile`)."""
-
-
-class Canary(Record):
-    """A fixed piece of work timed now and then: the drift sensor, and the measured roofline."""
-
-    rec: Literal["canary"] = "canary"
-    env_id: str
-    session_id: str
-    time: str
-    round: int
-    where: Literal["start", "between", "end"]
-    gemm_flops: dict[str, float]
-    """Measured GEMM FLOP/s by dtype."""
-    copy_bandwidth: float | None = None
-    """Measured copy, bytes read plus bytes written per second."""
-    null_ns: float | None = None
-    """Launch floor: time of an empty kernel."""
-    regime: Regime
-
-
-class Footer(Record):
-    """The last line; a resumed file has one for each part, and the last counts."""
-
-    rec: Literal["footer"] = "footer"
-    rows_written: int
-    """Row records before this line."""
-    status_counts: dict[Status, int]
-    complete: bool
-    ended: str
-
-
-AnyRecord = Annotated[Header | Env | Row | Canary | Footer, Field(discriminator="rec")]
-ADAPTER: TypeAdapter[Header | Env | Row | Canary | Footer] = TypeAdapter(AnyRecord)
-"""Validates one line of a result file; its JSON Schema is what `fabench schema record` prints."""
