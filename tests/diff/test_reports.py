@@ -309,6 +309,17 @@ def test_big_files_are_read_by_two_processes_with_one_result(tmp_path, mixed, mo
     assert {**one, "generated": 0} == {**two, "generated": 0}
 
 
+def test_a_reader_that_is_killed_is_done_without(mixed, monkeypatch):
+    from fabench.diff import side
+
+    alone = diff(*mixed)
+    monkeypatch.setattr(side, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr("multiprocessing.spawn.get_preparation_data", lambda name: {"dir": "/no/such/folder"})
+    both = diff(*mixed)
+
+    assert (alone.exit_code, alone.output) == (both.exit_code, both.output)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_damage_is_told_the_same_way_by_a_process_of_its_own(tmp_path, mixed, monkeypatch, which):
     from fabench.diff import side

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import itemgetter
@@ -260,4 +261,8 @@ def load_both(
         return load(old, allow_partial=allow_partial), load(new, allow_partial=allow_partial)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         later = pool.submit(load, new, allow_partial=allow_partial)
-        return load(old, allow_partial=allow_partial), later.result()
+        first = load(old, allow_partial=allow_partial)
+        try:
+            return first, later.result()
+        except BrokenProcessPool:  # killed, for memory say: exit code 1 must not come of that
+            return first, load(new, allow_partial=allow_partial)
