@@ -19,7 +19,9 @@ import resultfiles as make
 from fabench.cli import main
 from fabench.names import FLAGS
 from fabench.records import Memory
+from fabench.resultfile import read
 from fabench.views import notes
+from fabench.views import show as views_show
 from fabench.views.values import VALUES, significant
 from golden_files import assert_golden
 from show_files import sweep
@@ -326,6 +328,15 @@ def test_a_stopped_run_says_how_much_is_missing(tmp_path: Path) -> None:
     path = make.build(tmp_path / "run.jsonl", [make.row(make.case())], head=make.header(planned_rows=9), complete=False)
 
     assert f"{path}: the run was stopped; 1 of 9 rows are there" in show(path)
+
+
+def test_what_is_said_of_a_stopped_run_fits_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make.build(tmp_path / "run.jsonl", [make.row(make.case())], head=make.header(planned_rows=9), complete=False)
+
+    text = views_show.show([read("run.jsonl")], width=40)
+
+    assert text.endswith("\nrun.jsonl: the run was stopped; 1 of 9\n  rows are there")
 
 
 def test_a_run_stopped_before_its_first_row_has_no_table(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ class _Lines:
             if self.number > 1 and not line.endswith(b"\n"):
                 self.torn, self.torn_bytes = self.error(error.message), len(line)
                 return None
-            raise self.error(error.message) from None
+            foreign = self.number == 1 and error.message.startswith("not JSON")
+            raise self.error(error.message + ("; is this a file that fabench wrote?" if foreign else "")) from None
         if not self.samples and isinstance(record, Row) and record.samples_ns:
             record = record.model_copy(update={"samples_ns": None})
         return record

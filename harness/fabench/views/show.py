@@ -13,7 +13,7 @@ from fabench.text import counted
 from fabench.views.flat import as_csv, as_json
 from fabench.views.outcomes import Outcome, beside, gather
 from fabench.views.published import claim_text, claims
-from fabench.views.render import render
+from fabench.views.render import render, wrapped
 from fabench.views.tables import Layout, tables
 from fabench.where import Condition
 
@@ -42,7 +42,8 @@ def show(
     parts = [_claims(result, width) for result in [*results, *against] if claims(result)]
     if outcomes or any(result.rows for result in results):
         parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
-    return "\n\n".join([*(parts or ["no rows"]), *(text for result in results if (text := _stopped(result)))])
+    stopped = [wrapped(text, width, "  ") for result in results if (text := _stopped(result))]
+    return "\n\n".join([*(parts or ["no rows"]), *stopped])
 
 
 def placed(
