@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from pathlib import Path
@@ -339,6 +340,18 @@ def test_reading_keeps_up_with_a_hundred_thousand_rows(tmp_path: Path) -> None:
 
     assert len(result.rows) == 20_000
     assert seconds < 3.0  # 0.6 s here; five times as many rows are to be read in less than 15 s on a slow machine
+
+
+def test_reading_leaves_the_garbage_collector_as_it_was(path: Path) -> None:
+    damaged = path.with_name("damaged.jsonl")
+    damaged.write_text(path.read_text() + "{\n")
+    for switch in (gc.disable, gc.enable):
+        switch()
+        before = gc.isenabled()
+        read(path)
+        with pytest.raises(RecordError):
+            read(damaged)
+        assert gc.isenabled() == before
 
 
 def test_a_header_is_what_read_starts_from(path: Path) -> None:
