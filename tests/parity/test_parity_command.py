@@ -113,6 +113,21 @@ def test_real_tensors_are_judged(good: str, tmp_path: Path) -> None:
     assert "without the 1/sqrt(d) scale" in wrong.output
 
 
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [("os.abort()", "it ends its process: the worker died of SIGABRT"), ("time.sleep(60)", "it hangs: a call did not")],
+)
+def test_a_kernel_that_dies_of_real_tensors_is_wrong(call: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "real.pt"
+    torch.save({n: torch.randn(1, 2, 40, 16, dtype=torch.float16) for n in "qkv"}, path)
+    (tmp_path / "k.py").write_text(f"import os\nimport time\ndef attention(q, k, v):\n    {call}\n")
+
+    done = parity(f"{tmp_path / 'k.py'}:attention", "--inputs", str(path), "--timeout", "2")
+
+    assert done.exit_code == 1, done.output
+    assert sentence in done.output
+
+
 def test_a_bad_file_of_tensors_is_exit_code_2(good: str, tmp_path: Path) -> None:
     path = tmp_path / "real.pt"
     path.write_bytes(b"rubbish")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,13 @@ def _case(path: str, data: dict[str, Any]) -> Case:
     return Case(batch, heads, Nq, Nk, d, kv_heads, dv, names[q.dtype], direction=direction, **options)  # type: ignore[arg-type]
 
 
-def examine(examiner: Examiner, path: str) -> Iterator[Result]:
-    """The results of the probes that fit given inputs."""
+def examine(
+    examiner: Examiner, path: str, on_trial: Callable[[Trial], object] = lambda trial: None
+) -> Iterator[Result]:
+    """The results of the probes that fit given inputs; `on_trial` is told what they are before the kernel is called."""
     case, tensors = load(path, examiner.subject.torch_device)
     trial = Trial(case, PROBES)
+    on_trial(trial)
     if all(bool(torch.isfinite(x).all()) for _, x in tensors.items()):
         yield from examiner.run(trial, tensors)
         return

@@ -67,6 +67,8 @@ class Session:
     trials_run: int = 0
     budget: Budget = field(default_factory=lambda: Budget(math.inf))
     """No trial begins once it is spent, and one that is running is given up then."""
+    shown: Trial | None = None
+    """What a file of real tensors holds."""
     given_up: int = 0
     """Probes of a trial that the budget ended."""
     given_up_s: float | None = None
@@ -145,7 +147,7 @@ class Session:
         return None
 
     def real(self, path: str) -> list[Result]:
-        """The results on a file of real tensors."""
+        """The results on a file of real tensors. Raises UsageError if it cannot be read."""
         results: list[Result] = []
         worker = self._ready()
         worker.send({"cmd": "real", "path": path})
@@ -154,6 +156,11 @@ class Session:
         except _SpentError as spent:
             self.given_up_s = spent.call_s
             self._drop()
+        except (WorkerDiedError, _HungError) as end:
+            if self.shown is None:
+                raise UsageError(f"'{path}' must be a file of tensors that can be read here, got: {end}") from None
+            ending: Ending = "crashed" if isinstance(end, WorkerDiedError) else "timeout"
+            results.append(self._buried(self.shown, results, ending, str(end)))
         return results
 
     def doubt(self) -> list[str]:
@@ -207,6 +214,8 @@ class Session:
                 if event["ev"] == "result":
                     results.append(Result.from_json(event["result"]))
                     self.budget.result(results[-1].compile_s)
+                elif event["ev"] == "trial":
+                    self.shown = Trial.from_json(event["trial"])
                 elif event["ev"] == "trial_done":
                     return
                 elif event["ev"] == "usage":

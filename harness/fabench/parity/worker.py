@@ -80,17 +80,20 @@ class Session:
         self.emit({"ev": "trial_done"})
 
     def real(self, command: dict[str, Any]) -> None:
-        """Judge the kernel on a file of real tensors; emits a `result` a probe, or `usage` for a bad file."""
+        """Judge the kernel on a file of real tensors; emits `trial`, a `result` a probe, or `usage` for a bad file."""
         from fabench.errors import UsageError
         from fabench.parity.real_inputs import examine
 
         self.examiner.on_probe = self._on_probe
         try:
-            for result in examine(self.examiner, command["path"]):
+            for result in examine(self.examiner, command["path"], self._show):
                 self.emit({"ev": "result", "result": result.to_json()})
         except UsageError as error:
             self.emit({"ev": "usage", "message": str(error)})
         self.emit({"ev": "trial_done"})
+
+    def _show(self, trial: Trial) -> None:
+        self.emit({"ev": "trial", "trial": trial.to_json()})
 
 
 if __name__ == "__main__":
