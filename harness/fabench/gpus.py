@@ -9,6 +9,7 @@ from fabench.device import Device
 from fabench.errors import DeviceError
 from fabench.measure.peaks import peaks
 from fabench.records import Peaks
+from fabench.records.base import Count, Natural
 from fabench.text import did_you_mean
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -22,17 +23,17 @@ class Gpu:
     name: str
     """As the driver names it."""
     peaks: Peaks
-    sms: int | None = None
-    shared_per_sm: int | None = None
+    sms: Count | None = None
+    shared_per_sm: Natural | None = None
     """Bytes of shared memory of one SM."""
-    shared_per_cta: int | None = None
+    shared_per_cta: Natural | None = None
     """Bytes of it that one CTA can have."""
-    registers_per_sm: int = 65536
+    registers_per_sm: Count = 65536
     """32-bit registers: 64 K of every NVIDIA SM (CUDA programming guide, technical specifications, from 5.0 on)."""
-    registers_per_thread: int = 255
+    registers_per_thread: Count = 255
     """Most that one thread can have (as above)."""
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
+    l2_bytes: Natural | None = None
+    memory_bytes: Natural | None = None
     capability: tuple[int, int] | None = None
     source: str = ""
     """Of the figures beside the peaks, which name their own."""

@@ -125,7 +125,8 @@ class Recorder:
         seconds = fields["quantiles"]["median"] * 1e-9
         problem = cost(case)
         cold = fields["method"]["cache"] == "cold"
-        if message := implausible(problem, seconds, case.dtype, self.limits, cold=cold):
+        least_s = fields["quantiles"]["min"] * 1e-9
+        if message := implausible(problem, seconds, case.dtype, self.limits, cold=cold, least_s=least_s):
             fields["status"], fields["detail"] = "error", {"message": f"implausible: {message}"}
             return
         rate = "tf32" if self.facts[planned.backend].accuracy_for(case.dtype) == "A-tf32" else case.dtype

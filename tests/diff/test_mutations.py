@@ -275,14 +275,15 @@ def test_one_row_id_for_two_problems_is_refused(files):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"quantiles": {"min": 1.0, "median": 0.0}}, "'quantiles' must be positive"),
+        ({"quantiles": {"min": 1.0, "median": 0.0}}, "'row.quantiles.median': input should be greater than 0, got 0.0"),
         ({"quantiles": {"min": 9.0, "median": 1.0}}, "not fall from min to max"),
         ({"quantiles": {"p10": 1.0}}, "have a median"),
-        ({"samples_ns": [5.0, -1.0]}, "'samples_ns' must be positive, got -1.0"),
-        ({"samples_ns": [0.0]}, "'samples_ns' must be positive, got 0.0"),
-        ({"round": -1}, "'round' must be from 0"),
-        ({"K": 10**30}, "'K' must be from 0 to 2^62"),
-        ({"round": 10**60}, "a number of more than 37 digits"),
+        ({"samples_ns": [5.0, -1.0]}, "'row.samples_ns[1]': input should be greater than 0, got -1.0"),
+        ({"samples_ns": [0.0]}, "'row.samples_ns[0]': input should be greater than 0, got 0.0"),
+        ({"round": -1}, "'row.round': input should be greater than or equal to 0, got -1"),
+        ({"K": 10**30}, "'row.K': input should be less than 4611686018427387904, got 10000"),
+        ({"round": 10**60}, "'row.round': input should be less than"),
+        ({"cost": {"pairs": 1, "flops": 10**400, "ideal_bytes": 1, "convention": "x"}}, "'row.cost.flops': input"),
     ],
 )
 def test_numbers_that_no_measurement_has_are_refused_with_their_line(files, change, says):

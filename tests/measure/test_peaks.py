@@ -132,3 +132,9 @@ def test_a_time_of_zero_is_implausible_and_an_unknown_device_forbids_nothing() -
 
     assert implausible(Cost(1, 1, 1), 0.0, "bf16", nothing, cold=True) == "a time of 0 s"
     assert implausible(Cost(1, 10**18, 10**15), 1e-9, "bf16", nothing, cold=True) is None
+
+
+def test_a_sample_of_zero_is_implausible_whatever_the_median() -> None:
+    nothing = limits(Device("cpu", "x"))
+
+    assert implausible(Cost(1, 1, 1), 1e-3, "bf16", nothing, cold=True, least_s=0.0) == "a time of 0 s"

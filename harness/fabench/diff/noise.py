@@ -25,6 +25,7 @@ from fabench.errors import RecordError, UsageError
 from fabench.input_files import read_small
 from fabench.names import Regime
 from fabench.records import Identity
+from fabench.records.base import Amount
 
 APART = timedelta(hours=1)
 """Two runs on one card count as two sessions if the machine was booted between them or they began this far apart."""
@@ -50,9 +51,9 @@ class RowNoise(_Model):
     regime: Regime
     mean_ln_ns: float
     """Mean over rounds of ln of the round's median ns."""
-    variance: float
+    variance: Amount
     """Between those rounds."""
-    rounds: int
+    rounds: int = Field(ge=2)
 
 
 class SessionNoise(_Model):

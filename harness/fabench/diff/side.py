@@ -25,14 +25,10 @@ from fabench.errors import RecordError
 from fabench.names import FLAGS, SEVERITY, Flag, Regime, Status
 from fabench.records import CostRecord, Method, Row
 from fabench.resultfile import ResultFile, case_of, fold
-
-ORDER = ("min", "p10", "p25", "median", "p75", "p90", "max")
-"""Quantiles from small to large: a row in which they are not is damaged."""
+from fabench.resultfile.consistency import RISING, rising
 
 PARALLEL_BYTES = 64 * 2**20
 """Two files larger than this together are read in two processes: starting one takes half a second."""
-MOST = 2**62
-"""Counts above this are damage: no problem has as many FLOPs."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,7 @@ class _Fold:
         self.method: dict[str, Method] = {}
 
     def keep(self, row: Row) -> _Round:
-        """The few numbers of one record. Raises RecordError for numbers that no measurement has."""
-        _check_counts(row)
+        """The few numbers of one record. Raises RecordError for quantiles that no measurement has."""
         index = self.rows.setdefault(row.row_id, len(self.rows))
         if index == len(self.meanings):
             case = case_of(row.key)
@@ -188,33 +183,13 @@ def _flags(bits: int) -> tuple[Flag, ...]:
     return tuple(flag for index, flag in enumerate(FLAGS) if bits >> index & 1)
 
 
-def _check_counts(row: Row) -> None:
-    cost = row.cost
-    flops, ideal_bytes = (cost.flops, cost.ideal_bytes) if cost else (0, 0)
-    if 0 <= row.round < MOST and 0 <= (row.K or 1) < MOST and 0 <= flops < MOST and 0 <= ideal_bytes < MOST:
-        return
-    for name, value in {"round": row.round, "K": row.K or 1, "cost.flops": flops, "ideal_bytes": ideal_bytes}.items():
-        if not 0 <= value < MOST:
-            got = value if abs(value) < MOST**2 else "a number of more than 37 digits"
-            raise RecordError(f"row '{row.row_id}': '{name}' must be from 0 to 2^62, got {got}")
-
-
 def _median(row: Row) -> float:
-    """The row's median ns; NaN if it has none or is not ok. Raises RecordError for impossible times."""
-    quantiles = row.quantiles
-    if row.samples_ns and min(row.samples_ns) <= 0:
-        raise RecordError(
-            f"row '{row.row_id}' round {row.round}: 'samples_ns' must be positive, got {min(row.samples_ns)}"
-        )
-    if quantiles is None:
+    """The row's median ns; NaN if it has none or is not ok. Raises RecordError for impossible quantiles."""
+    if row.quantiles is None:
         return math.nan
-    known = [quantiles[name] for name in ORDER if name in quantiles]
-    if "median" not in quantiles or known[0] <= 0 or known != sorted(known):
-        raise RecordError(
-            f"row '{row.row_id}' round {row.round}: 'quantiles' must be positive, have a median and not fall from "
-            f"min to max, got {quantiles}"
-        )
-    return quantiles["median"] if row.status == "ok" else math.nan
+    if not rising(row.quantiles):
+        raise RecordError(f"row '{row.row_id}' round {row.round}: {RISING}, got {row.quantiles}")
+    return row.quantiles["median"] if row.status == "ok" else math.nan
 
 
 def _columns(rounds: Sequence[_Round], which: range, kind: type[Any]) -> list[NDArray[Any]]:

@@ -57,7 +57,7 @@ def measure_canary(engine: Engine, dtypes: Sequence[str], regime: Regime) -> Can
         for dtype in dict.fromkeys(dtypes):
             n = GEMM_N[kind].get(dtype, USUAL_N[kind])
             gemm_flops[dtype] = 2 * n**3 / probe.time(engine.gemm(dtype, n)) * 1e9
-        nbytes = min(COPY_BYTES[kind], int(engine.free_bytes() * COPY_SHARE))
+        nbytes = max(1, min(COPY_BYTES[kind], int(engine.free_bytes() * COPY_SHARE)))
         bandwidth = 2 * nbytes / probe.time(engine.copy(nbytes)) * 1e9
     return CanaryReading(gemm_flops, bandwidth, null_ns, regime)
 

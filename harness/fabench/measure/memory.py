@@ -24,7 +24,10 @@ class Meter(Protocol):
     """Watches what a piece of work allocates."""
 
     def watch(self, body: Callable[[], T]) -> tuple[T, int, int]:
-        """body's result, the most bytes it held at once, and the bytes it still holds, both above the start."""
+        """body's result, the most bytes it held at once, and the bytes it still holds, both above the start.
+
+        Never below 0: a body that frees what was there before it holds nothing of its own.
+        """
 
 
 class CudaMeter:
@@ -37,7 +40,8 @@ class CudaMeter:
         before = torch.cuda.memory_allocated()
         result = body()
         torch.cuda.synchronize()
-        return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+        peak, held = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+        return result, max(0, peak), max(0, held)
 
 
 class CpuMeter:
@@ -58,7 +62,7 @@ class CpuMeter:
         for _, step in sorted(steps, key=lambda pair: pair[0])[1:]:
             held += step
             peak = max(peak, held)
-        return result, peak, held
+        return result, peak, max(0, held)
 
 
 def measure_memory(

@@ -129,10 +129,10 @@ def summary(stretches: Sequence[Sequence[Poll]]) -> tuple[Telemetry, set[Flag]]:
 
 
 def _growth(stretches: Sequence[Sequence[Poll]], counter: Callable[[Poll], float | None]) -> float | None:
-    """By how much a counter grew within the stretches; None if none of them has two readings."""
+    """By how much a counter grew within the stretches; None if none of them has two readings, or it was set back."""
     readings = [_known(counter(poll) for poll in stretch) for stretch in stretches]
     grown = [values[-1] - values[0] for values in readings if len(values) > 1]
-    return sum(grown) if grown else None
+    return sum(grown) if grown and min(grown) >= 0 else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

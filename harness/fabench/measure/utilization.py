@@ -35,14 +35,18 @@ def _share(amount: int, rate: float | None, seconds: float) -> float | None:
     return amount / seconds / rate if rate and seconds > 0 else None
 
 
-def implausible(cost: Cost, seconds: float, dtype: str, limits: Peaks, *, cold: bool) -> str | None:
+def implausible(
+    cost: Cost, seconds: float, dtype: str, limits: Peaks, *, cold: bool, least_s: float | None = None
+) -> str | None:
     """Why a call of `cost` cannot have taken `seconds`, or None if it can. `limits` are those of `peaks.limits`.
+
+    `least_s`, the shortest sample, must have taken some time too.
 
     More FLOP/s than the dtype's matrix units have at the highest clock (for fp32 the tf32 units count: a kernel may
     build its products of theirs), or, where inputs were `cold`, more ideal bytes/s than the memory has.
     """
-    if seconds <= 0:
-        return f"a time of {seconds:g} s"
+    if (least := seconds if least_s is None else min(seconds, least_s)) <= 0:
+        return f"a time of {least:g} s"
     names = (dtype, "tf32") if dtype == "fp32" else (dtype,)
     most = max((limits.flops[name] for name in names if name in limits.flops), default=None)
     rate, moved = cost.flops / seconds, cost.ideal_bytes / seconds

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fabench.records.base import Amount, Count, Natural
+
 Tool = Literal["ncu", "torch"]
 
 
@@ -14,20 +16,20 @@ class Kernel:
     """A kernel, its launches in the call taken together. What the tool could not see is None."""
 
     name: str
-    launches: int
-    time_ns: float
+    launches: Count
+    time_ns: Amount
     """Added up over the launches."""
-    dram_read_bytes: float | None = None
-    dram_written_bytes: float | None = None
-    l2_hit: float | None = None
+    dram_read_bytes: Amount | None = None
+    dram_written_bytes: Amount | None = None
+    l2_hit: Amount | None = None
     """Share of L2 sector lookups that hit; shares are means over launches, weighted by time."""
-    tensor: float | None = None
+    tensor: Amount | None = None
     """Share of cycles in which the tensor pipe was busy, of active cycles."""
-    occupancy: float | None = None
+    occupancy: Amount | None = None
     """Active warps over the most an SM can hold."""
-    registers: int | None = None
+    registers: Natural | None = None
     """A thread's."""
-    shared_bytes: int | None = None
+    shared_bytes: Natural | None = None
     """A CTA's, static and dynamic."""
 
 

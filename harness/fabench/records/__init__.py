@@ -1,7 +1,8 @@
 """The result file: JSON Lines of header, env, row, canary and footer records, each a pydantic model.
 
 Base units inside (bytes, FLOPs, ns, s, Hz), named in the field. A number that is not known is null beside a status that
-says why; NaN and Infinity are never written. Reading and writing are in `fabench.resultfile`.
+says why; NaN and Infinity are never written, and what cannot be negative or zero is bounded so (`base`). Reading and
+writing are in `fabench.resultfile`.
 """
 
 from __future__ import annotations

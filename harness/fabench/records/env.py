@@ -6,15 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from fabench.records.base import Record
+from fabench.records.base import Amount, Count, Index, Natural, Positive, Record
 
 
 class Peaks(Record):
     """Peaks of the device by dtype, and where they come from."""
 
-    flops: dict[str, float]
+    flops: dict[str, Positive]
     """FLOP/s by dtype."""
-    bandwidth: float | None = None
+    bandwidth: Positive | None = None
     """Bytes/s."""
     source: str
 
@@ -24,14 +24,14 @@ class Identity(Record):
 
     device_type: Literal["cpu", "cuda"]
     model: str
-    capability: tuple[int, int] | None = None
-    sms: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
+    capability: tuple[Index, Index] | None = None
+    sms: Count | None = None
+    memory_bytes: Natural | None = None
+    l2_bytes: Natural | None = None
     ecc: bool | None = None
-    power_limit_w: float | None = None
+    power_limit_w: Amount | None = None
     mig: bool | None = None
-    threads: int | None = None
+    threads: Count | None = None
     """CPU threads used, on a CPU."""
 
 
@@ -56,14 +56,14 @@ class Session(Record):
     gpu_uuid_hash: str | None = None
     host_hash: str
     boot_id: str | None = None
-    sm_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
+    sm_clock_hz: Amount | None = None
+    memory_clock_hz: Amount | None = None
     temperature_c: float | None = None
-    power_w: float | None = None
+    power_w: Amount | None = None
     cpu: str | None = None
     governor: str | None = None
-    load_1min: float | None = None
-    affinity: list[int] | None = None
+    load_1min: Amount | None = None
+    affinity: list[Index] | None = None
     """Cores this run may use."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fabench.names import Accuracy, Flag, Regime, Status, StopReason
-from fabench.records.base import Record
+from fabench.records.base import Amount, Count, Index, Natural, Positive, Record
 
 
 class Method(Record):
@@ -34,19 +34,19 @@ class Detail(Record):
 class TensorError(Record):
     """How far one output is from the reference (docs/parity.md): the rho rule judges, the rest is shown beside it."""
 
-    max_rho: float | None = None
-    rms_rho: float | None = None
-    max_el: float | None = None
-    max_abs: float | None = None
-    rmse: float | None = None
+    max_rho: Amount | None = None
+    rms_rho: Amount | None = None
+    max_el: Amount | None = None
+    max_abs: Amount | None = None
+    rmse: Amount | None = None
     cosine: float | None = None
-    relative_frobenius: float | None = None
+    relative_frobenius: Amount | None = None
     bias: float | None = None
     """Mean signed error."""
-    ulp_p50: float | None = None
-    ulp_p999: float | None = None
-    ulp_max: float | None = None
-    two_x: float | None = None
+    ulp_p50: Amount | None = None
+    ulp_p999: Amount | None = None
+    ulp_max: Amount | None = None
+    two_x: Amount | None = None
     """Max error over twice that of the emulated low-precision pass: flash-attention's tests ask for at most 1."""
 
 
@@ -59,43 +59,43 @@ class Parity(Record):
     dQ: TensorError | None = None
     dK: TensorError | None = None
     dV: TensorError | None = None
-    rows_checked: int | None = None
+    rows_checked: Index | None = None
     """Rows of O compared, where sampled."""
 
 
 class CostRecord(Record):
     """What the problem costs, the same for every backend."""
 
-    pairs: int
+    pairs: Natural
     """Attended (query, key) pairs of one head."""
-    flops: int
-    ideal_bytes: int
+    flops: Natural
+    ideal_bytes: Natural
     convention: str
 
 
 class Utilization(Record):
     """Fractions of 1; null where the peak is not known."""
 
-    mfu: float | None = None
+    mfu: Amount | None = None
     """FLOP/s over the peak in `Env.peaks`: the datasheet's, else SMs x clock."""
-    gemm: float | None = None
+    gemm: Amount | None = None
     """FLOP/s over the measured GEMM."""
-    hbm: float | None = None
+    hbm: Amount | None = None
     """Ideal bytes per second over the measured copy."""
-    roofline: float | None = None
+    roofline: Amount | None = None
     """max(FLOPs/peak, bytes/bandwidth) over the time, measured peaks."""
 
 
 class Memory(Record):
     """Memory of one call beyond its inputs, in bytes; null where it could not be measured."""
 
-    peak_bytes: int | None = None
-    outputs_bytes: int | None = None
-    workspace_bytes: int | None = None
-    saved_bytes: int | None = None
-    device_delta_bytes: int | None = None
+    peak_bytes: Natural | None = None
+    outputs_bytes: Natural | None = None
+    workspace_bytes: Natural | None = None
+    saved_bytes: Natural | None = None
+    device_delta_bytes: Natural | None = None
     """Growth of the device's used memory that the allocator does not see."""
-    predicted_bytes: int | None = None
+    predicted_bytes: Natural | None = None
     note: str | None = None
     """Why it is null."""
 
@@ -103,40 +103,40 @@ class Memory(Record):
 class Derived(Record):
     """What the device or a measured time made of the rules; recorded, not hashed."""
 
-    flush_bytes: int | None = None
-    rotation: int | None = None
-    idle_s: float | None = None
-    loops: int | None = None
+    flush_bytes: Natural | None = None
+    rotation: Count | None = None
+    idle_s: Amount | None = None
+    loops: Count | None = None
 
 
 class Telemetry(Record):
     """Means and ranges while the row was measured."""
 
-    sm_clock_mhz_mean: float | None = None
-    sm_clock_mhz_min: float | None = None
-    memory_clock_mhz_mean: float | None = None
-    power_w_mean: float | None = None
+    sm_clock_mhz_mean: Amount | None = None
+    sm_clock_mhz_min: Amount | None = None
+    memory_clock_mhz_mean: Amount | None = None
+    power_w_mean: Amount | None = None
     temperature_c_max: float | None = None
-    energy_j: float | None = None
-    power_violation_s: float | None = None
+    energy_j: Amount | None = None
+    power_violation_s: Amount | None = None
     """Time that the power limit held the clock down, by the driver's own count."""
-    thermal_violation_s: float | None = None
-    event_reasons: int | None = None
+    thermal_violation_s: Amount | None = None
+    event_reasons: Index | None = None
     """NVML clock event reasons seen, or-ed together."""
-    polls: int = 0
+    polls: Index = 0
 
 
 class Spent(Record):
     """Where the row's wall time went, in seconds."""
 
-    total_s: float
-    device_s: float = 0.0
-    idle_s: float = 0.0
-    reference_s: float = 0.0
-    profile_s: float = 0.0
-    memory_s: float = 0.0
-    check_s: float = 0.0
-    worker_start_s: float = 0.0
+    total_s: Amount
+    device_s: Amount = 0.0
+    idle_s: Amount = 0.0
+    reference_s: Amount = 0.0
+    profile_s: Amount = 0.0
+    memory_s: Amount = 0.0
+    check_s: Amount = 0.0
+    worker_start_s: Amount = 0.0
     """Start of the worker process, on the first row it gives."""
 
 
@@ -155,7 +155,7 @@ class Published(Record):
     """What kind of source: a paper or project chart, a vendor's table or README, an issue or PR, a blog."""
     approximate: bool = False
     """Read off a figure, not printed as a number."""
-    value: float | None = None
+    value: Positive | None = None
     """The figure as printed; null where the source prints none, e.g. OOM."""
     unit: str = "TFLOP/s"
     note: str | None = None
@@ -167,8 +167,8 @@ class Row(Record):
 
     rec: Literal["row"] = "row"
     row_id: str
-    round: int
-    attempt: int
+    round: Index
+    attempt: Index
     key: dict[str, Any]
     """The case; see `Case.from_key`."""
     env_id: str
@@ -178,24 +178,24 @@ class Row(Record):
     rerun: str
     """The command that repeats this row alone; empty for a published figure."""
     time: str
-    compile_s: float | None = None
-    t_host_ns: int | None = None
+    compile_s: Amount | None = None
+    t_host_ns: Index | None = None
     tuned: dict[str, Any] | None = None
     """What an autotuner or a dispatcher chose."""
     method_id: str | None = None
     method: Method | None = None
-    order: int | None = None
+    order: Index | None = None
     """Position in the shuffled order of the round."""
     status: Status
     detail: Detail | None = None
     parity: Parity | None = None
-    K: int | None = None
+    K: Count | None = None
     """Calls per sample."""
-    n: int | None = None
+    n: Count | None = None
     """Samples."""
-    samples_ns: list[float] | None = None
+    samples_ns: list[Positive] | None = None
     """Nanoseconds of one call, in the order taken."""
-    quantiles: dict[str, float] | None = None
+    quantiles: dict[str, Positive] | None = None
     """Of samples_ns: min, p10, p25, median, p75, p90, max, ci_low, ci_high (95 % interval of the median)."""
     flags: list[Flag] = Field(default_factory=list)
     cost: CostRecord | None = None

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fabench.names import Regime, Status
-from fabench.records.base import SCHEMA, Record
+from fabench.records.base import SCHEMA, Amount, Count, Index, Positive, Record
 
 
 class Harness(Record):
@@ -35,9 +35,9 @@ class Header(Record):
     suite_hash: str
     filter: dict[str, Any] = Field(default_factory=dict)
     """What narrowed the suite: where, backend, shard, rows."""
-    planned_rows: int
+    planned_rows: Index
     """Rows of one complete run: (case, backend) pairs x rounds."""
-    rounds: int
+    rounds: Count
     seed: int
     harness: Harness
 
@@ -49,13 +49,13 @@ class Canary(Record):
     env_id: str
     session_id: str
     time: str
-    round: int
+    round: Index
     where: Literal["start", "between", "end"]
-    gemm_flops: dict[str, float]
+    gemm_flops: dict[str, Positive]
     """Measured GEMM FLOP/s by dtype."""
-    copy_bandwidth: float | None = None
+    copy_bandwidth: Positive | None = None
     """Measured copy, bytes read plus bytes written per second."""
-    null_ns: float | None = None
+    null_ns: Amount | None = None
     """Launch floor: time of an empty kernel."""
     regime: Regime
 
@@ -64,8 +64,8 @@ class Footer(Record):
     """The last line; a resumed file has one for each part, and the last counts."""
 
     rec: Literal["footer"] = "footer"
-    rows_written: int
+    rows_written: Index
     """Row records before this line."""
-    status_counts: dict[Status, int]
+    status_counts: dict[Status, Index]
     complete: bool
     ended: str

@@ -43,7 +43,7 @@ def decode(line: bytes, *, newer: bool = False, unknown: set[str] | None = None)
     if b"NaN" in line or b"Infinity" in line:
         _refuse_tokens(line)
     try:
-        return ADAPTER.validate_json(line)
+        return ADAPTER.validate_json(line, strict=True)  # as the schema has it: no "3" for 3, no true for 1
     except ValidationError as error:
         if newer:
             return _decode_newer(line, unknown if unknown is not None else set())
@@ -87,7 +87,7 @@ def _decode_newer(line: bytes, unknown: set[str]) -> Line | None:
         return None
     while True:
         try:
-            return ADAPTER.validate_json(json.dumps(data))
+            return ADAPTER.validate_json(json.dumps(data), strict=True)
         except ValidationError as error:
             extra = [e["loc"] for e in error.errors() if e["type"] == "extra_forbidden"]
             if not extra:
