@@ -207,6 +207,7 @@ def test_the_output_must_not_exist_and_one_file_is_not_merged(tmp_path):
     files = [shard(tmp_path, 1), shard(tmp_path, 2)]
     assert "must not exist yet" in merge(*files, "--out", files[0]).output
     assert "two files or more" in merge(files[0], "--out", tmp_path / "out").output
+    (tmp_path / "no").write_text("a file where the folder should be")
     assert "cannot be written" in merge(*files, "--out", tmp_path / "no" / "out").output
 
 

@@ -111,7 +111,7 @@ def test_a_bias_and_a_temperature_may_be_below_zero(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*/*.jsonl")), ids=lambda path: path.stem)
 def test_every_file_in_results_is_within_the_bounds(path: Path) -> None:
-    assert CliRunner().invoke(main, ["validate", str(path)]).exit_code == 0
+    assert CliRunner().invoke(main, ["validate", "--allow-partial", str(path)]).exit_code == 0
 
 
 def test_the_schema_shows_the_bounds() -> None:

@@ -14,6 +14,7 @@ from fabench.case import digest
 from fabench.diff.relation import identity_difference
 from fabench.errors import RecordError, UsageError
 from fabench.names import Status
+from fabench.output_files import check, make_folders, why
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Row
 from fabench.resultfile import ResultFile, fold, iter_records
 from fabench.resultfile.line import encode
@@ -42,6 +43,9 @@ def merge(paths: Sequence[str | os.PathLike[str]], out: Path, *, renumber: bool 
     """
     if len(paths) < 2:
         raise UsageError(f"two files or more can be merged, got {len(paths)}")
+    if out.exists():
+        raise _taken(out)
+    check(out)
     places: dict[tuple[str, int, int], int] = {}
     latest: dict[tuple[str, int], tuple[int, Status]] = {}
     measured: dict[int, int] = {}
@@ -153,6 +157,7 @@ def _shards(values: Sequence[Any], paths: Sequence[str]) -> list[Any] | None:
 def _write(out: Path, header: Header, files: Sequence[ResultFile], offsets: Sequence[int], footer: Footer) -> None:
     envs = _envs(files)
     try:
+        make_folders(out)
         with open(out, "xb") as stream:
             try:
                 for record in (header, *envs.values()):
@@ -166,9 +171,13 @@ def _write(out: Path, header: Header, files: Sequence[ResultFile], offsets: Sequ
                 out.unlink(missing_ok=True)
                 raise
     except FileExistsError:
-        raise UsageError(f"'{out}' must not exist yet; choose another --out") from None
+        raise _taken(out) from None
     except OSError as error:
-        raise UsageError(f"'{out}' cannot be written: {error.strerror}") from None
+        raise UsageError(f"'{out}' cannot be written: {why(out, error)}") from None
+
+
+def _taken(out: Path) -> UsageError:
+    return UsageError(f"'{out}' must not exist yet; choose another --out")
 
 
 def _envs(files: Sequence[ResultFile]) -> dict[str, Env]:

@@ -272,7 +272,8 @@ def test_quiet_rows_are_cut_and_counted_unless_all_are_asked_for(tmp_path, mixed
 
 @pytest.mark.parametrize("option", ["--json", "--markdown", "--junit", "--csv", "--rerun"])
 def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mixed, option):
-    for path in (tmp_path, tmp_path / "none" / "x"):
+    (tmp_path / "file").write_text("a file where the folder should be")
+    for path in (tmp_path, tmp_path / "file" / "x"):
         result = diff(*mixed, option, path)
         assert result.exit_code == 2
         assert result.output.startswith("Error: ")

@@ -8,6 +8,7 @@ import click
 
 from fabench.cli.stdout import say
 from fabench.errors import UsageError
+from fabench.output_files import check
 from fabench.text import counted
 
 
@@ -67,10 +68,15 @@ def calibrate_parity(
     from fabench.parity import calibrator
 
     seconds = parse_budget(budget)
+    if out is not None:
+        check(out)
     found = probe.ask(device, [], [], list(backends) or None)
     names = calibrator.able(found, list(found.backends))
     if not names:
         raise UsageError("no backend can run here; `fabench list backends` says why")
+    path = out or calibrator.default_path(found.device)
+    known = calibrator.earlier(path)
+    check(path)
     cases = list(calibrator.grid(found.device.type, seeds, lengths))
     size = f"{counted(len(cases), 'case')} x {counted(len(names), 'backend')}"
     click.echo(f"{size} on {found.device.name}: {', '.join(names)}", err=True)
@@ -84,7 +90,7 @@ def calibrate_parity(
             click.echo(f"[{done}/{len(cases)}] {case.label()}", err=True)
 
     left = work.run(cases, show, seconds)
-    path = calibrator.write(work, out)
+    calibrator.write(work, path, known)
     say(table(calibrator.entries(work.readings)))
     failures = [r for r in work.readings if not r.passed and r.parity is not None]
     for reading in failures[:12]:

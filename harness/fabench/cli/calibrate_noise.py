@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabench.cli.stdout import say
+from fabench.cli.targets import check_targets
 from fabench.errors import UsageError
 from fabench.text import counted
 
@@ -33,6 +34,10 @@ def calibrate_noise(
     from fabench.diff import Thresholds, load, noise
 
     limits = Thresholds()
+    if out is not None:
+        check_targets([out], list(map(Path, files)))
+        if out.exists():
+            noise.read(out)  # it is added to: a file that is none is refused before the work
     sides = [load(path) for path in (files or [str(_measure(suite, rounds, device, where))])]
     identities = [env.identity for side in sides for env in side.file.envs.values()]
     if not identities:

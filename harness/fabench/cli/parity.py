@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ import click
 
 from fabench.cli.seconds import Seconds
 from fabench.cli.stdout import say
-from fabench.cli.targets import check_apart, source
+from fabench.cli.targets import check_targets, source
 from fabench.errors import BackendError, UsageError
 from fabench.interrupts import interrupts
-from fabench.output_files import obstacle
+from fabench.output_files import check_folder, write_text
 
 if TYPE_CHECKING:
     from fabench.parity.runner import Kernel, Options, Watcher
@@ -84,9 +83,10 @@ def command(
         given["repro"],
         given["timeout_s"],
     )
-    for path in (junit, json_):
-        writable(path, [source(target), *([Path(given["inputs"])] if given["inputs"] else [])])
-    writable_folder(given["repro"])
+    inputs = [source(target), *([Path(given["inputs"])] if given["inputs"] else [])]
+    check_targets([path for path in (junit, json_) if path is not None], inputs)
+    if given["repro"] is not None:
+        check_folder(given["repro"])
     verdicts = []
     with interrupts():
         for kernel in load(options):
@@ -97,8 +97,8 @@ def command(
             if verdict.left.interrupted:
                 break
     failures = [
-        write(junit, lambda path: junit_xml.write(verdicts, path)),
-        write(json_, lambda path: path.write_text(as_json(verdicts))),
+        write(junit, lambda: junit_xml.as_junit(verdicts)),
+        write(json_, lambda: as_json(verdicts)),
     ]
     if problems := [f for f in failures if f]:
         raise UsageError("; ".join(problems))
@@ -185,39 +185,15 @@ def parse_budget(text: str | None) -> float | None:
     return float(match[1]) * (60 if match[2] == "m" else 1)
 
 
-def write(path: Path | None, content: Callable[[Path], object]) -> str | None:
+def write(path: Path | None, text: Callable[[], str]) -> str | None:
     """Write a file; what went wrong, in one sentence, so that the other one is written all the same."""
     if path is None:
         return None
     try:
-        content(path)
-    except OSError as error:
-        return f"'{path}' could not be written: {error.strerror}; the report above is all there is of it"
+        write_text(path, text())
+    except UsageError as error:
+        return f"{error}; the report above is all there is of it"
     return None
-
-
-def writable(path: Path | None, inputs: Sequence[Path]) -> None:
-    """Raise UsageError before the work if the file could not be written after it, or is read; leaves no new file."""
-    if path is None:
-        return
-    check_apart(path, inputs)
-    if (why := obstacle(path)) is not None:
-        raise UsageError(f"'{path}' must be a file that can be written, got {why}")
-
-
-def writable_folder(path: Path | None) -> None:
-    """The same for a folder that files will be put into."""
-    if path is None:
-        return
-    there = path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-        if not there:
-            path.rmdir()
-    except OSError as error:
-        raise UsageError(f"'{path}' must be a folder that can be written to, got {error.strerror}") from None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import click
 
 from fabench.cli.stdout import say
 from fabench.errors import UsageError
+from fabench.output_files import writing
 
 SUFFIXES = (".png", ".svg", ".pdf")
 OTHERS = (".gif", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff", ".bmp", ".html")
@@ -50,7 +51,7 @@ def command(
     allow_partial: bool,
 ) -> None:
     """Draw plots of one or more result files and print the name of each picture written."""
-    from fabench.cli.targets import check_apart
+    from fabench.cli.targets import check_targets
     from fabench.resultfile import read
     from fabench.views.plots import KINDS, figure, kind_named
     from fabench.views.plots.style import THEMES, styled
@@ -66,8 +67,7 @@ def command(
         raise UsageError(f"'--out' must be a folder for {len(chosen)} kinds of plot, got '{out}'; add --kind for one")
     sources = [find(name) for name in against]
     places = {kind: [out] if single else [out / f"{kind.name}{suffix}" for suffix in SUFFIXES[:2]] for kind in chosen}
-    for path in (path for paths in places.values() for path in paths):
-        check_apart(path, [*map(Path, files), *sources])
+    check_targets([path for paths in places.values() for path in paths], [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     for warning in (text for result in results for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
@@ -82,8 +82,7 @@ def command(
             click.echo(f"{kind.name}: nothing to plot", err=True)
             continue
         for path in places[kind]:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with styled(THEMES[theme]):
+            with writing(path), styled(THEMES[theme]):
                 picture.savefig(path, dpi=DPI, metadata=_metadata(path))
             say(str(path))
             written += 1

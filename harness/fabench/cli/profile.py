@@ -57,7 +57,7 @@ def command(
     the reason is printed. A backend that refuses the case is said so and left out. Given a FILE that --out wrote,
     prints it, and runs nothing.
     """
-    from fabench.cli.targets import check_apart, source
+    from fabench.cli.targets import check_targets, source
     from fabench.profiling import stored
     from fabench.views.profile import render
     from fabench.views.show import terminal_width
@@ -70,8 +70,7 @@ def command(
         found = stored.read(file)
     else:
         if out is not None:
-            check_apart(out, map(source, backend_files))
-            stored.check_writable(out)
+            check_targets([out], list(map(source, backend_files)))
         found = _profiled(str(case_text), backends, backend_files, device, timeout_s)
     if out is not None:
         stored.write(out, found)

@@ -36,7 +36,7 @@ def command(
     allow_partial: bool,
 ) -> None:
     """Write one self-contained HTML page: verdicts, environment, plots, tables, doubts."""
-    from fabench.cli.targets import check_apart
+    from fabench.cli.targets import check_targets
     from fabench.resultfile import read
     from fabench.views.published import find
     from fabench.views.report import render
@@ -44,7 +44,7 @@ def command(
     from fabench.where import Condition
 
     sources = [find(name) for name in against]
-    check_apart(out, [*map(Path, files), *sources])
+    check_targets([out], [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     for warning in (text for result in results for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fabench.errors import UsageError
+from fabench.output_files import check
 
 
 def check_targets(targets: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Raise UsageError now rather than after the work. Nothing is written yet, and no input may be written over."""
     for index, path in enumerate(targets):
-        if path.is_dir() or not path.parent.is_dir():
-            why = "is a folder" if path.is_dir() else f"the folder '{path.parent}' does not exist"
-            raise UsageError(f"'{path}' cannot be written: {why}")
         check_apart(path, inputs)
+        check(path)
         if any(same(path, other) for other in targets[:index]):
             raise UsageError(f"'{path}' must be written once, and two options name it; choose another name for one")
 

@@ -24,6 +24,7 @@ from fabench.diff.winsor import pooled_variance
 from fabench.errors import RecordError, UsageError
 from fabench.input_files import read_small
 from fabench.names import Regime
+from fabench.output_files import writing
 from fabench.records import Identity
 from fabench.records.base import Amount
 
@@ -179,11 +180,10 @@ def append(path: str | os.PathLike[str], sides: Iterable[Side]) -> NoiseFile:
     sessions = {session.session_id: session for session in (known.sessions if known else [])}
     sessions |= {session.session_id: session for session in map(observe, sides)}
     file = NoiseFile(model=models.pop(), sessions=sorted(sessions.values(), key=lambda s: s.started))
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    scratch = f"{os.fspath(path)}.tmp"
-    with open(scratch, "w") as stream:
-        stream.write(file.model_dump_json(indent=1, exclude_none=True, by_alias=True) + "\n")
-    os.replace(scratch, path)
+    scratch = Path(f"{os.fspath(path)}.tmp")
+    with writing(Path(path)):
+        scratch.write_text(file.model_dump_json(indent=1, exclude_none=True, by_alias=True) + "\n", encoding="utf-8")
+        os.replace(scratch, path)
     return file
 
 

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fabench.case import Case
+from fabench.device import Device
+from fabench.errors import UsageError
+from fabench.input_files import read_small
 from fabench.names import Inputs
+from fabench.output_files import write_text
 from fabench.parity.calibration import NAME, SCHEMA
 from fabench.parity.session import ParityInterpreter
 from fabench.probe import Probe
@@ -158,15 +162,29 @@ def entries(readings: Sequence[Reading]) -> list[dict[str, Any]]:
     return [worst[key] for key in sorted(worst)]
 
 
-def write(calibrator: Calibrator, path: Path | None = None) -> Path:
-    """Write results/<device>/calibration-parity.json; what it says of other backends stays."""
+def default_path(device: Device) -> Path:
+    """results/<device>/calibration-parity.json."""
+    return Path("results") / device.slug / NAME
+
+
+def earlier(path: Path) -> list[dict[str, Any]]:
+    """The entries of the calibration that is there, which what is measured now is added to. Raises UsageError."""
+    if not path.is_file():
+        return []
+    try:
+        data = json.loads(read_small(path))
+        if data["schema"] == SCHEMA and all(isinstance(entry["backend"], str) for entry in data["entries"]):
+            return list(data["entries"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise UsageError(f"'{path}' must be a parity calibration to be added to, got another file; choose another --out")
+
+
+def write(calibrator: Calibrator, path: Path, known: Sequence[dict[str, Any]] = ()) -> None:
+    """Write the readings; what is `known` of other backends stays. Raises UsageError."""
     device = calibrator.probe.device
-    path = path or Path("results") / device.slug / NAME
     measured = {r.backend for r in calibrator.readings}
-    kept: list[dict[str, Any]] = []
-    if path.is_file():
-        old = json.loads(path.read_text())
-        kept = [e for e in old.get("entries", []) if e["backend"] not in measured]
+    kept = [entry for entry in known if entry["backend"] not in measured]
     failures = [
         {"backend": r.backend, "case": r.case.label(), "reason": r.reason}
         for r in calibrator.readings
@@ -183,9 +201,7 @@ def write(calibrator: Calibrator, path: Path | None = None) -> Path:
         "failures": failures,
         "left_out": calibrator.lost,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1) + "\n")
-    return path
+    write_text(path, json.dumps(data, indent=1) + "\n")
 
 
 def able(probe: Probe, names: Sequence[str]) -> list[str]:

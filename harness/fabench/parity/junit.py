@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
+from collections.abc import Sequence
 
 from fabench.parity.verdict import Verdict
 
+DECLARATION = '<?xml version="1.0" encoding="utf-8"?>\n'
 
-def write(verdicts: list[Verdict], path: Path) -> None:
-    """Write one test suite a kernel."""
+
+def as_junit(verdicts: Sequence[Verdict]) -> str:
+    """The text of --junit: one test suite a kernel."""
     root = ElementTree.Element("testsuites", name="fabench parity")
     for verdict in verdicts:
         skipped = sum(r.ending in ("unsupported", "skipped", "oom") for r in verdict.results)
@@ -33,7 +35,7 @@ def write(verdicts: list[Verdict], path: Path) -> None:
             elif result.ending != "passed":
                 ElementTree.SubElement(case, "skipped", message=_clean(result.message))
     ElementTree.indent(root)
-    ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    return DECLARATION + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 def _clean(text: str) -> str:

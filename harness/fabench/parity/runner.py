@@ -14,6 +14,7 @@ from typing import Any
 
 from fabench import probe as probing
 from fabench.errors import BackendError, UsageError
+from fabench.output_files import make_folders
 from fabench.parity import battery, heatmap
 from fabench.parity.battery import Request
 from fabench.parity.budget import Budget
@@ -241,7 +242,7 @@ def _write_repro(session: Session, finding: Finding, options: Options, kernel: K
     answer = session.ask(command, "repro")
     heat = (example.diagnosis or {}).get("heat")
     try:
-        options.repro.mkdir(parents=True, exist_ok=True)
+        make_folders(path)
         if heat and heat["cells"]:
             heatmap.png(heat, path.with_suffix(".png"))
         if answer is None or answer["text"] is None:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from fabench.case import Case
-from fabench.errors import RecordError, UsageError
+from fabench.errors import RecordError
 from fabench.explain import Explanation, explain
 from fabench.gpus import Gpu
 from fabench.input_files import read_small
-from fabench.output_files import obstacle, write_text
+from fabench.output_files import write_text
 from fabench.profiling.kernel import Profile
 from fabench.records import Harness, Identity, Record, Software
 from fabench.tiling import Tiling
@@ -43,12 +43,6 @@ class StoredProfile(Record):
     def explanation(self) -> Explanation:
         """The model of the case on the card."""
         return explain(Case.from_key(self.case), self.gpu, self.tilings)
-
-
-def check_writable(path: Path) -> None:
-    """Raise UsageError if `write` could not write there, before minutes are spent on what to write."""
-    if (why := obstacle(path)) is not None:
-        raise UsageError(f"'{path}' cannot be written: {why}")
 
 
 def write(path: Path, stored: StoredProfile) -> None:

@@ -16,6 +16,7 @@ from typing import Self
 from fabench.errors import InternalError, RecordError
 from fabench.input_files import kind
 from fabench.names import Status
+from fabench.output_files import make_folders, why
 from fabench.records import SCHEMA, Canary, Env, Footer, Header, Record, Row
 from fabench.resultfile.line import encode
 from fabench.resultfile.reader import ResultFile, read
@@ -55,20 +56,18 @@ class Writer:
         """
         path = Path(path)
         try:
-            os.makedirs(path.parent, exist_ok=True)
+            make_folders(path)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError as error:
             if error.filename != str(path):
-                raise RecordError(
-                    f"'{error.filename}' must be a folder to write '{path.name}' in, and is a file"
-                ) from None
+                raise RecordError(f"'{path}' cannot be written: {why(path, error)}; choose another --out") from None
             if path.is_dir():
                 raise RecordError(f"'{path}' must be a file to write, and is a folder; choose another --out") from None
             raise RecordError(
                 f"'{path}' must not exist yet; continue it with --resume, or choose another --out"
             ) from None
         except OSError as error:
-            raise RecordError(f"'{path}' cannot be written: {error.strerror}; choose another --out") from None
+            raise RecordError(f"'{path}' cannot be written: {why(path, error)}; choose another --out") from None
         writer = cls(path, fd, header)
         try:
             _lock(fd, path)
@@ -174,7 +173,7 @@ class Writer:
         while self.path.exists():
             self.path = self.path.with_stem(f"{self.path.stem}-again")
         try:
-            os.makedirs(self.path.parent, exist_ok=True)
+            make_folders(self.path)
             shutil.copyfile(known, self.path)
         except OSError as error:
             raise _write_error(self.path, error) from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from fabench.diff.compare import RowDiff
 from fabench.diff.gate import gates
 from fabench.diff.report import Report, summary
 from fabench.diff.verdicts import Verdict
+from fabench.output_files import writing
 from fabench.text import counted
 from fabench.views.diff_table import text
 from fabench.views.junit import describe
@@ -50,7 +52,7 @@ def write_summary(report: Report) -> None:
     table = text(report, "github")
     if len(table.encode()) > SUMMARY_BYTES:
         table = f"**{summary(report)}**\n\nThe table is too long for a step's summary; see the log."
-    with open(path, "a", encoding="utf-8") as stream:
+    with writing(Path(path)), open(path, "a", encoding="utf-8") as stream:
         stream.write(f"## fabench diff\n\n{table}\n")
 
 
