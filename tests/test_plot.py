@@ -190,6 +190,36 @@ def test_the_heat_map_has_numbers_and_statuses(path: Path) -> None:
     assert [tick.get_text() for tick in axes.get_yticklabels()][:2] == ["full N 1k", "full N 4k"]
 
 
+def test_panels_of_a_single_length_are_named_in_a_line(tmp_path: Path) -> None:
+    lengths = {64: (1024, 2048), 128: (1024,), 256: (1024, 2048)}
+    rows = [make.row(make.case(N, d=d)) for d, ns in lengths.items() for N in ns]
+    failed = make.row(make.case(2048, d=128), status="oom", detail="out of memory")
+    make.build(tmp_path / "run.jsonl", [*rows, failed])
+
+    text = plot(tmp_path / "run.jsonl", "--kind", "tflops", "--kind", "memory", "-o", tmp_path / "plots")
+
+    assert text.splitlines()[0] == "tflops: 1 panel of a single length left out: d 128"
+    assert "memory: 1 panel of a single length left out: d 128" in text
+    assert (tmp_path / "plots" / "tflops.png").exists()
+
+
+def test_many_panels_of_a_single_length_are_counted(tmp_path: Path) -> None:
+    make.build(tmp_path / "run.jsonl", [make.row(make.case(d=d)) for d in (32, 64, 96, 128, 256)])
+
+    text = plot(tmp_path / "run.jsonl", "-o", tmp_path / "plots")
+
+    assert "tflops: nothing to plot; 5 panels of a single length left out: d 32; d 64; d 96; and 2 more\n" in text
+
+
+def test_a_file_without_the_baseline_is_named_beside_one_that_has_it(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N), name) for N in (1024, 2048) for name in ("sdpa-flash", "naive")]
+    files = [make.build(tmp_path / "both.jsonl", rows), make.build(tmp_path / "alone.jsonl", rows[1::2])]
+
+    text = plot(*files, "--kind", "speedup", "-o", tmp_path / "plots")
+
+    assert text.splitlines()[0] == "speedup: 1 panel without the baseline left out: alone"
+
+
 def test_nothing_to_plot_is_no_picture(tmp_path: Path) -> None:
     found = built(tmp_path, [make.row(make.case(), status="unavailable", detail="not here")])
 

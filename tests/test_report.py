@@ -101,6 +101,16 @@ def test_the_page_needs_nothing_beside_it(page: str) -> None:
     assert {reference[1:] for reference in checker.references if reference.startswith("#")} <= set(checker.ids)
 
 
+def test_panels_of_a_single_length_are_named_on_the_page(tmp_path: Path) -> None:
+    path = make.build(tmp_path / "run.jsonl", [make.row(make.case(d=d)) for d in (64, 128)])
+
+    report(path)
+
+    assert (tmp_path / "out" / "report.html").read_text().count(
+        "2 panels of a single length left out: d 64; d 128"
+    ) == 2
+
+
 def test_every_kind_of_plot_is_a_section_of_svg(page: str) -> None:
     for kind in KINDS.values():
         assert f'id="plot-{kind.name}"' in page

@@ -53,7 +53,7 @@ def command(
     """Draw plots of one or more result files and print the name of each picture written."""
     from fabench.cli.targets import check_targets
     from fabench.resultfile import read
-    from fabench.views.plots import KINDS, figure, kind_named
+    from fabench.views.plots import KINDS, figure, kind_named, omission
     from fabench.views.plots.style import THEMES, styled
     from fabench.views.published import find
     from fabench.views.show import placed
@@ -78,8 +78,10 @@ def command(
     written = 0
     for kind in chosen:
         picture = figure(kind, outcomes, THEMES[theme])
+        told = ["nothing to plot"] if picture is None else []
+        if told := [*told, *filter(None, [omission(kind, outcomes)])]:
+            click.echo(f"{kind.name}: {'; '.join(told)}", err=True)
         if picture is None:
-            click.echo(f"{kind.name}: nothing to plot", err=True)
             continue
         for path in places[kind]:
             with writing(path), styled(THEMES[theme]):

@@ -16,7 +16,7 @@ from fabench.views.axes import shape_of
 from fabench.views.grid import Table
 from fabench.views.notes import FLAGS, about
 from fabench.views.outcomes import Outcome
-from fabench.views.plots import KINDS, Kind, panel_figure
+from fabench.views.plots import KINDS, Kind, omission, panel_figure
 from fabench.views.published import claim_text, claims
 from fabench.views.svg import PAGE, inline
 from fabench.views.tables import Layout, tables
@@ -44,6 +44,8 @@ class Section:
 
     kind: Kind
     pictures: tuple[Picture, ...]
+    note: str
+    """Which panels are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ def _all_rows(ours: Sequence[Outcome]) -> Layout:
 
 
 def _sections(outcomes: Sequence[Outcome]) -> list[Section]:
-    found = [Section(kind, tuple(_pictures(kind, outcomes))) for kind in KINDS.values()]
-    return [section for section in found if section.pictures]
+    found = [Section(kind, tuple(_pictures(kind, outcomes)), omission(kind, outcomes)) for kind in KINDS.values()]
+    return [section for section in found if section.pictures or section.note]
 
 
 def _pictures(kind: Kind, outcomes: Sequence[Outcome]) -> Iterable[Picture]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fabench.errors import UsageError
 from fabench.parity.thresholds import RIGHT
 from fabench.stats import FEWEST
-from fabench.text import did_you_mean
+from fabench.text import counted, did_you_mean
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
 from fabench.views.plots.panel import Panel
@@ -32,24 +32,35 @@ class Kind:
     about: str
     """What a reader should see in it, one sentence."""
     panels: Callable[[Sequence[Outcome]], list[Panel]]
+    left_out: Callable[[Sequence[Outcome]], list[str]] = lambda _: []
+    """The titles of panels that are not drawn, and might be looked for."""
+    lacking: str = ""
+    """Why they are not."""
 
+
+TITLES = 3
+"""Panels that a line about what is not drawn names; the rest are counted."""
+
+SINGLE = "of a single length"
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("tflops", "TFLOP/s against N",
              f"Median with its 95 % interval (of fewer than {FEWEST} rounds or samples, their range); "
-             "a cross at the foot is a backend without a speed there.", tflops.panels),
+             "a cross at the foot is a backend without a speed there.", tflops.panels,
+             tflops.left_out, SINGLE),
         Kind("roofline", "Roofline",
              "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels),
         Kind("memory", "Memory against N",
              "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
-             memory.panels),
+             memory.panels, memory.left_out, SINGLE),
         Kind("accuracy", "Accuracy league",
              f"Largest rho ({RIGHT}) and RMSE of each backend's rows; the dot is its worst.",
              accuracy.panels),
         Kind("speedup", "Speed-up over the baseline",
-             "The baseline's time over the backend's; words are statuses.", speedup.panels),
+             "The baseline's time over the backend's; words are statuses.", speedup.panels, speedup.left_out,
+             "without the baseline"),
     )
 }  # fmt: skip
 
@@ -63,6 +74,14 @@ def kind_named(name: str) -> Kind:
 
 def _known() -> str:
     return ", ".join(KINDS)
+
+
+def omission(kind: Kind, outcomes: Sequence[Outcome]) -> str:
+    """A line about the panels of a kind that are not drawn; empty if all are."""
+    if not (titles := kind.left_out(outcomes)):
+        return ""
+    more = f"; and {len(titles) - TITLES} more" if len(titles) > TITLES else ""
+    return f"{counted(len(titles), 'panel')} {kind.lacking} left out: {'; '.join(titles[:TITLES])}{more}"
 
 
 def figure(kind: Kind, outcomes: Sequence[Outcome], theme: Theme) -> Figure | None:

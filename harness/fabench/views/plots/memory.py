@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines
+from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines, single_lengths
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
 
@@ -23,6 +23,11 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
         for title, group in facets(outcomes, axis)
         if len({length(o, axis) for o in group if _bytes(o)}) > 1
     ]
+
+
+def left_out(outcomes: Sequence[Outcome]) -> list[str]:
+    """The titles of the panels that have one length with a measured peak."""
+    return single_lengths(outcomes, length_axis(outcomes), _bytes)
 
 
 def _bytes(outcome: Outcome) -> float | None:

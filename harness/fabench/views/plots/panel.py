@@ -51,6 +51,11 @@ def facets(outcomes: Sequence[Outcome], axis: str) -> list[tuple[str, list[Outco
     ]
 
 
+def single_lengths(outcomes: Sequence[Outcome], axis: str, has: Callable[[Outcome], object]) -> list[str]:
+    """The titles of the facets of which one length alone has what is plotted: a point, and no line."""
+    return [title for title, group in facets(outcomes, axis) if len({length(o, axis) for o in group if has(o)}) == 1]
+
+
 def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The outcomes of each line of a panel by its label: the backend, with the file where two hold the same row."""
     twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)

@@ -27,22 +27,44 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
 
     A backend that was skipped everywhere has no column.
     """
-    ours = [outcome for outcome in outcomes if outcome.published is None]
-    places = dict.fromkeys((outcome.device, outcome.file) for outcome in ours)
     found = []
-    for device, file in places:
-        group = [outcome for outcome in ours if (outcome.device, outcome.file) == (device, file)]
-        if not any(VALUES["speedup"].of(outcome) for outcome in group):
+    for place, group in _places(outcomes):
+        if not _compared(group):
             continue
         baseline = next(o.baseline.backend for o in group if o.baseline)
-        parts = [device] if varies("device", ours) else []
-        parts += [file] if len(places) > len({device for device, _ in places}) else []
-        title = ", ".join([*parts, f"over {baseline}"])
+        title = ", ".join([*place, f"over {baseline}"])
         rows = list(dict.fromkeys(outcome.case for outcome in group))
         columns = list(dict.fromkeys(outcome.backend for outcome in group if outcome.status not in SKIPPED))
         draw = partial(_draw, title=title, outcomes=group, columns=columns)
         found.append(Panel(title, draw, width=2.2 + 0.85 * len(columns), height=1.5 + 0.24 * len(rows)))
     return found
+
+
+def left_out(outcomes: Sequence[Outcome]) -> list[str]:
+    """The devices and files that have speeds and nothing to compare them with."""
+    groups = _places(outcomes)
+    return [
+        ", ".join(place) or "all rows"
+        for place, group in groups
+        if any(outcome.time_ns for outcome in group) and not _compared(group)
+    ]
+
+
+def _places(outcomes: Sequence[Outcome]) -> list[tuple[list[str], list[Outcome]]]:
+    """(words that tell it from the others, outcomes) of each device and file that was measured."""
+    ours = [outcome for outcome in outcomes if outcome.published is None]
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in ours:
+        groups.setdefault((outcome.device, outcome.file), []).append(outcome)
+    by_file = len(groups) > len({device for device, _ in groups})
+    return [
+        ([*([device] if varies("device", ours) else []), *([file] if by_file else [])], group)
+        for (device, file), group in groups.items()
+    ]
+
+
+def _compared(group: Sequence[Outcome]) -> bool:
+    return any(VALUES["speedup"].of(outcome) for outcome in group)
 
 
 def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], columns: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabench.names import SKIPPED
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines
+from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines, single_lengths
 from fabench.views.plots.roofs import measured_gemm
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
@@ -27,6 +27,11 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
         for title, group in facets(outcomes, axis)
         if len({length(outcome, axis) for outcome in group if outcome.time_ns}) > 1
     ]
+
+
+def left_out(outcomes: Sequence[Outcome]) -> list[str]:
+    """The titles of the panels that have one length with a speed."""
+    return single_lengths(outcomes, length_axis(outcomes), lambda outcome: outcome.time_ns)
 
 
 def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: dict[str, int]) -> None:
