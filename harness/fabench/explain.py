@@ -12,7 +12,7 @@ from typing import Any
 
 from fabench import roofline, steps
 from fabench.case import Case
-from fabench.cost import Cost, MemoryModel, cost, extra_memory, lse_bytes, output_bytes, score_bytes
+from fabench.cost import Cost, MemoryModel, cost, extra_memory, input_bytes, lse_bytes, output_bytes, score_bytes
 from fabench.dtypes import DTYPES
 from fabench.gpus import Gpu
 from fabench.steps import Step
@@ -74,8 +74,18 @@ class Explanation:
     lse_bytes: int
     extra_bytes: Mapping[MemoryModel, int]
     """Memory beyond the inputs, by model."""
+    input_bytes: int
     read_ratio: float | None
     """d²/M: a tiled kernel's reads of K and V as a share of the standard algorithm's N²."""
+
+    @property
+    def needed_bytes(self) -> dict[MemoryModel, int]:
+        """Memory of one call and its inputs, by model."""
+        return {model: self.input_bytes + extra for model, extra in self.extra_bytes.items()}
+
+    def exceeds_memory(self, needed: int) -> bool | None:
+        """Whether so many bytes are more than the card has; None if its memory is not known."""
+        return needed > self.gpu.memory_bytes if self.gpu.memory_bytes else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values in base units."""
@@ -92,7 +102,13 @@ class Explanation:
             "occupancy": [_occupancy_json(item) for item in self.occupancy],
             "scores_bytes": self.score_bytes,
             "lse_bytes": self.lse_bytes,
+            "inputs_bytes": self.input_bytes,
             "extra_bytes": dict(self.extra_bytes),
+            "needed_bytes": self.needed_bytes,
+            "exceeds_memory": {
+                "scores": self.exceeds_memory(self.score_bytes),
+                **{model: self.exceeds_memory(needed) for model, needed in self.needed_bytes.items()},
+            },
             "read_ratio": self.read_ratio,
         }
 
@@ -123,6 +139,7 @@ def explain(case: Case, gpu: Gpu, tilings: Sequence[Tiling] = ()) -> Explanation
         score_bytes=2 * score_bytes(case),
         lse_bytes=lse_bytes(case),
         extra_bytes={"standard": extra_memory(case, "standard"), "flash": extra_memory(case, "flash")},
+        input_bytes=input_bytes(case),
         read_ratio=roofline.read_ratio(case.d, on_chip, DTYPES[case.dtype].bytes) if on_chip else None,
     )
 

@@ -82,7 +82,9 @@ def in_lines(explanations: Sequence[Explanation], width: int | None = None) -> s
     names = ["case", flops.name, *(f"{name} {moved.name}" for name in algorithms)]
     names += [*(f"{name} FLOP/B" for name in algorithms), "bound", *(f"{name} {time.name}" for name in algorithms[:2])]
     head = [_card(explanations, width), *(_whose(loop, explanations) for loop in LOOPS), f"all: {' '.join(shared)}"]
-    return "\n".join(head if shared else head[:-1]) + "\n\n" + plain_table(names, rows, width)
+    foot = [wrapped(line, width, "  ") for line in _too_large([row[0] for row in rows], explanations)]
+    table = "\n\n".join([plain_table(names, rows, width), *(["\n".join(foot)] if foot else [])])
+    return "\n".join(head if shared else head[:-1]) + "\n\n" + table
 
 
 def _shown(explanation: Explanation) -> list[Traffic]:
@@ -158,11 +160,34 @@ def _memory(explanation: Explanation) -> list[str]:
         f"S and P: {bytes_text(explanation.score_bytes)}; LSE in their place: {bytes_text(explanation.lse_bytes)}",
         f"memory beyond the inputs: standard {bytes_text(extra['standard'])}, flash {bytes_text(extra['flash'])}",
     ]
+    if excess := _excess(explanation):
+        lines.append(f"more than the {bytes_text(explanation.gpu.memory_bytes or 0)} of the card: {', '.join(excess)}")
     if explanation.read_ratio is not None:
         lines.append(
             f"d²/M = {significant(explanation.read_ratio)}: reads of K and V by a tile that fills the "
             f"{bytes_text(explanation.gpu.shared_per_cta or 0)} on chip, over the N² of the standard algorithm"
         )
+    return lines
+
+
+def _excess(explanation: Explanation) -> list[str]:
+    """What of the prediction the card has no room for."""
+    parts = []
+    if explanation.exceeds_memory(explanation.score_bytes):
+        parts.append(f"S and P alone ({bytes_text(explanation.score_bytes)})")
+    for model, needed in explanation.needed_bytes.items():
+        if explanation.exceeds_memory(needed):
+            parts.append(f"{model} with its inputs ({bytes_text(needed)})")
+    return parts
+
+
+def _too_large(labels: Sequence[str], explanations: Sequence[Explanation]) -> list[str]:
+    """A line for each model that some cases of a table have no room for."""
+    lines, memory = [], bytes_text(explanations[0].gpu.memory_bytes or 0)
+    for model in explanations[0].extra_bytes:
+        pairs = zip(labels, explanations, strict=True)
+        if cases := [label for label, one in pairs if one.exceeds_memory(one.needed_bytes[model])]:
+            lines.append(f"{model} with its inputs needs more than the {memory} of the card: {'; '.join(cases)}")
     return lines
 
 
