@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -260,6 +261,33 @@ def test_a_window_and_gqa_are_shown(tmp_path: Path) -> None:
 
     assert [row[0] for row in body(text)] == ["-", "256:0"]
     assert "kv_heads 4" in text
+
+
+def test_problems_without_a_regime_bring_no_column_of_it(tmp_path: Path) -> None:
+    rows = [
+        make.row(make.case(1024)),
+        *(make.row(make.case(1 << n), status="predicted_oom", detail="too much") for n in (20, 21)),
+    ]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows))
+
+    assert "regime" not in text
+    assert "NVIDIA H200, burst, forward, bf16" in text
+    assert re.search(r"^ +1024 +\d", text, re.M)
+
+
+def test_problems_without_a_regime_are_in_the_table_that_is_asked_for(tmp_path: Path) -> None:
+    graph = {"regime": "graph", "cache": "warm", "timer": "cuda_event", "inputs": "x", "rules": "1"}
+    rows = [
+        make.row(make.case(1024, causal=True), method=graph),
+        make.row(make.case(1024), status="predicted_oom", detail="too much"),
+        make.row(make.case(2048, causal=True)),
+        make.row(make.case(2048)),
+    ]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows), "--row", "N", "--col", "backend")
+
+    assert text.count("TFLOP/s:") == 2  # causal and not
 
 
 def test_a_regime_that_differs_between_problems_is_a_column(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def tables(outcomes: Sequence[Outcome], layout: Layout) -> list[Table]:
 
 def _plan(outcomes: Sequence[Outcome], layout: Layout) -> _Plan:
     by_value = "value" in layout.col
-    problem = [name for name in ("regime",) if varies(name, outcomes)] + list(shape_of(outcomes).varying)
+    problem = [name for name in ("regime",) if varies(name, _timed(outcomes))] + list(shape_of(outcomes).varying)
     col = tuple(name for name in layout.col if name != "value")
     if not problem and not layout.row and not layout.col:  # one problem: its backends from top to bottom
         return _Plan(("backend",), (), tuple(_apart(outcomes)), False)
@@ -80,6 +80,11 @@ def _plan(outcomes: Sequence[Outcome], layout: Layout) -> _Plan:
         _apart(outcomes) + [name for name in problem if not _follows(name, shown, outcomes)] + _unless("backend", shown)
     )
     return _Plan(row, col, tuple(name for name in apart if name not in shown), by_value)
+
+
+def _timed(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those that have a regime: a problem of which nothing was launched has none, and is no problem of another kind."""
+    return [outcome for outcome in outcomes if outcome.regime is not None]
 
 
 def _apart(outcomes: Sequence[Outcome]) -> list[str]:
@@ -96,7 +101,8 @@ def _unless(name: str, taken: Sequence[str]) -> list[str]:
 def _follows(name: str, shown: Sequence[str], outcomes: Sequence[Outcome]) -> bool:
     """True if the axes shown leave no choice of this one, as the regime may follow from N."""
     seen: dict[Key, object] = {}
-    return all(seen.setdefault(key_of(o, shown), AXES[name](o)) == AXES[name](o) for o in outcomes)
+    telling = _timed(outcomes) if name == "regime" else outcomes
+    return all(seen.setdefault(key_of(o, shown), AXES[name](o)) == AXES[name](o) for o in telling)
 
 
 def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout: Layout) -> Table:
@@ -205,7 +211,9 @@ def _caption(outcomes: Sequence[Outcome], plan: _Plan, values: Sequence[Value]) 
         for value in values
     ]
     measured = [o for o in outcomes if o.published is None] or list(outcomes)
-    common = [str(AXES[name](measured[0])) for name in ("device", "regime") if not varies(name, measured)]
+    common = [measured[0].device] if not varies("device", measured) else []
+    regimes = {outcome.regime for outcome in _timed(measured)}
+    common += [str(*regimes)] if len(regimes) == 1 else []
     common += shape_of(outcomes).fixed
     rounds = {len(o.rows) for o in measured}
     if rounds != {1}:
