@@ -45,8 +45,18 @@ def test_the_progress_of_a_file_is_its_rows_of_those_planned_by_status() -> None
     assert publish.progress(ROOT / "results" / "nothing.jsonl") == (0, 0, {})
 
 
-def test_a_suite_without_compiled_backends_has_nothing_to_compile_ahead() -> None:
-    assert publish.warm("smoke", "cpu", 2, time.monotonic() + 10) == "nothing to compile ahead"
+def test_the_file_of_a_run_whose_machine_went_away_has_its_progress_too(tmp_path: Path) -> None:
+    whole = (ROOT / "results" / "cpu-amd-epyc" / "smoke.jsonl").read_text().splitlines(keepends=True)
+    cut = tmp_path / "smoke.jsonl"
+    cut.write_text("".join(whole[:-1]))
+
+    assert publish.progress(cut)[:2] == (96, 96)
+
+
+def test_a_suite_without_compiled_backends_has_nothing_to_compile_ahead(tmp_path: Path) -> None:
+    suite = tmp_path / "plain.yaml"
+    suite.write_text("name: plain\naxes: {N: 64, d: 64, dtype: bf16, batch: 1, heads: 1}\nbackends: [naive]\n")
+    assert publish.warm(str(suite), "cpu", 2, time.monotonic() + 10) == "nothing to compile ahead"
 
 
 def test_what_a_backend_does_not_take_is_passed_over() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fabench.settings import Settings
+from fabench.settings import Settings, multiply_exactly
 
 INFERENCE = torch.inference_mode()
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -32,6 +32,10 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "tf32": (
         lambda: torch.backends.cuda.matmul.allow_tf32,
         lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    ),
+    "tf32 of cuDNN": (
+        lambda: torch.backends.cudnn.allow_tf32,
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32),
     ),
     "precision of matmul": (
         lambda: torch.backends.cuda.matmul.fp32_precision,
@@ -93,3 +97,15 @@ def test_the_stream_and_the_device_of_a_gpu_are_put_back_too(monkeypatch: pytest
     kept.restore()
 
     assert now == {"device": 0, "stream": "the engine's"}
+
+
+def test_multiplying_exactly_switches_off_all_that_rounds_more_than_the_dtype() -> None:
+    matmul, names = torch.backends.cuda.matmul, ("allow_fp16_reduced_precision_reduction", "allow_tf32")
+    settings = Settings()
+    try:
+        matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        multiply_exactly()
+        assert not any(getattr(matmul, name) for name in (*names, "allow_bf16_reduced_precision_reduction"))
+        assert not torch.backends.cudnn.allow_tf32
+    finally:
+        settings.restore()

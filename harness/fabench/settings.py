@@ -57,6 +57,7 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     ),
     _attribute(torch.backends.mkldnn, "enabled"),
     _attribute(torch.backends.cudnn, "enabled"),
+    _attribute(torch.backends.cudnn, "allow_tf32"),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
@@ -72,6 +73,17 @@ CUDA_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.cuda.current_stream, torch.cuda.set_stream),
 )
 """The same, where a GPU is in use: the engine's stream must be the current one when a backend is called."""
+
+
+def multiply_exactly() -> None:
+    """TF32 and reduced-precision reductions off: how every process that checks or measures multiplies.
+
+    Compilers keep what they compiled under these settings, so that who compiles ahead of a run must set them too.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 class Settings:

@@ -27,16 +27,13 @@ class Session:
         from fabench.jobs import Options
         from fabench.measure.engine import engine_for
         from fabench.references import ReferenceStore
-        from fabench.settings import Settings
+        from fabench.settings import Settings, multiply_exactly
 
         self.board, self.emit = board, emit
         self.device = Device.from_json(command["device"])
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device.index)
-            torch.backends.cuda.matmul.allow_tf32 = False
-            torch.backends.cudnn.allow_tf32 = False
-            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+            multiply_exactly()
         self.engine = engine_for(self.device)
         self.empty_cache = torch.cuda.empty_cache
         self.settings = Settings()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,3 +83,24 @@ def test_offsets_past_2_to_the_31_are_right() -> None:
     rows.normal_()
     plain = rows.contiguous()
     assert torch.equal(v2_ops.attention(rows, rows, rows, True), v2_ops.attention(plain, plain, plain, True))
+
+
+FIRST = """
+import torch
+from fabench_backends.cuda_flash.{version}_ops import attention
+q, k, v = (torch.randn(1, 2, 65, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+out = attention(q, k, v)
+out = out[0] if isinstance(out, tuple) else out
+torch.autograd.grad(out, (q, k, v), torch.randn_like(out))
+torch.cuda.synchronize()
+"""
+"""Nothing of torch's runs on the GPU in autograd's thread before the kernels do."""
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_first_backward_pass_of_a_process_may_be_ours(version: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST.format(version=version)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ class Kernel:
     def __init__(self, config: Config, device: int) -> None:
         import torch
         from cuda.bindings import driver
-        from cuda.core import ObjectCode
+        from cuda.core import Device, ObjectCode
 
         self.config, self.device, self._driver = config, device, driver
         built = build(config, architecture(torch.cuda.get_device_capability(device)))
@@ -24,7 +24,8 @@ class Kernel:
         handle = self._code.get_kernel(config.kernel).handle
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (status,) = driver.cuKernelSetAttribute(attribute, config.smem_bytes, handle, driver.CUdevice(device))
-        self._done = driver.CUresult.CUDA_SUCCESS
+        self._done, self._no_context = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
+        self._make_current = Device(device).set_current
         self._check(status, "load")
         self._function = driver.CUfunction(int(handle))
         self._launch, self._threads, self._smem_bytes = driver.cuLaunchKernel, config.tile.threads, config.smem_bytes
@@ -33,10 +34,16 @@ class Kernel:
     def __call__(self, grid: tuple[int, int, int], params: ctypes.Structure) -> None:
         """Launch on the device's current stream; torch's current device must be the kernel's."""
         address = ctypes.c_void_p(ctypes.addressof(params))
-        (status,) = self._launch(
+        arguments = (
             self._function, *grid, self._threads, 1, 1, self._smem_bytes, self._current_stream(self.device),
             ctypes.addressof(address), 0,
         )  # fmt: skip
+        (status,) = self._launch(*arguments)
+        if status == self._no_context:
+            # autograd runs a backward in a thread of its own, which has no context before its first call of CUDA's
+            # runtime; this launch can come before that
+            self._make_current()
+            (status,) = self._launch(*arguments)
         if status != self._done:
             self._check(status, f"launch grid {grid}, block {self._threads}")
 

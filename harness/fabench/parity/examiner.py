@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-
-import torch
 
 from fabench.inputs import Tensors
 from fabench.outcome import classify, is_ctrl_c
@@ -15,6 +12,7 @@ from fabench.parity.bench import Bench, Failed, NotApplicable, Passed
 from fabench.parity.probes import probe
 from fabench.parity.subject import Subject
 from fabench.parity.trial import Ending, ProbeName, Result, Trial
+from fabench.settings import multiply_exactly
 
 Diagnose = Callable[[Bench, Failed, ProbeName], dict[str, Any] | None]
 """Says what a failure looks like; see `diagnose.py`."""
@@ -73,8 +71,8 @@ class Examiner:
     def _verdict(self, bench: Bench, name: ProbeName) -> Result:
         trial = bench.trial
         try:
-            with _deterministic_math():
-                verdict = probe(name)(bench)
+            multiply_exactly()  # whatever the user's file switched on
+            verdict = probe(name)(bench)
         except Failed as failed:
             result = Result(name, trial, "failed", failed.message, failed.parity, failed.witness)
             result.numbers |= failed.numbers
@@ -121,13 +119,3 @@ class Examiner:
 
 def _device_lost(result: Result) -> bool:
     return bool(result.numbers.get("device_lost"))
-
-
-@contextlib.contextmanager
-def _deterministic_math() -> Iterator[None]:
-    """TF32 and reduced-precision reductions off, whatever the user's file switched on."""
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_tf32 = False
-    matmul.allow_fp16_reduced_precision_reduction = False
-    matmul.allow_bf16_reduced_precision_reduction = False
-    yield
