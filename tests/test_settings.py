@@ -50,6 +50,11 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (99, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     ),
+    "a CPU time limit": (
+        lambda: resource.getrlimit(resource.RLIMIT_CPU)[0],
+        lambda: resource.setrlimit(resource.RLIMIT_CPU, (10**6, resource.getrlimit(resource.RLIMIT_CPU)[1])),
+    ),
+    "collector's debugging": (gc.get_debug, lambda: gc.set_debug(gc.DEBUG_UNCOLLECTABLE)),
     "recursion": (sys.getrecursionlimit, lambda: sys.setrecursionlimit(5000)),
     "profile": (sys.getprofile, lambda: sys.setprofile(lambda *_: None)),
     "collector": (gc.get_threshold, lambda: gc.set_threshold(1, 2, 3)),
@@ -70,6 +75,16 @@ def test_a_changed_setting_is_put_back(what: str) -> None:
 
     assert changed != before
     assert read() == before
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core only")
+def test_a_process_that_was_bound_to_one_core_runs_on_all_of_its_own_again() -> None:
+    kept, before = Settings(), os.sched_getaffinity(0)
+
+    os.sched_setaffinity(0, {min(before)})
+    kept.restore()
+
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_default_device_is_taken_away_and_not_set_to_the_cpu_which_would_slow_every_call() -> None:

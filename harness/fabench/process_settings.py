@@ -22,9 +22,7 @@ HANDLED = (
 """Signals whose handlers are put back: one that a backend left behind would be run inside another's call."""
 
 
-LIMITS = (
-    resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_STACK,
-)  # fmt: skip
+LIMITS = sorted(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
 def _is_set(timer: int) -> bool:
@@ -49,6 +47,14 @@ def _set_filters(filters: tuple[Any, ...]) -> None:
     warnings.filters[:] = filters  # type: ignore[index]  # declared as a Sequence, documented as a list
 
 
+def _cores() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def _stay_on(cores: set[int]) -> None:
+    os.sched_setaffinity(0, cores)
+
+
 def _folder() -> str:
     """'' where the current folder has been removed."""
     with contextlib.suppress(OSError):
@@ -70,6 +76,8 @@ PROCESS_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (sys.gettrace, sys.settrace),
     (sys.getprofile, sys.setprofile),
     (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
+    (gc.get_debug, gc.set_debug),
+    (_cores, _stay_on),
     (_filters, _set_filters),
     (_folder, _go),
 )

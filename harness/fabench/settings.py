@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._C import _len_torch_function_stack
-from torch.overrides import _pop_mode
 
+from fabench.modes import MODES
+from fabench.precisions import PRECISIONS, attribute
 from fabench.process_settings import PROCESS_SETTINGS
 
 _entered: list[Any] = []
@@ -26,27 +26,17 @@ def _drop_default_device(_: bool) -> None:
     torch.set_default_device(None)
 
 
-def _pop_modes(wanted: int) -> None:
-    """Take away the function modes that were pushed: each slows every call of torch."""
-    while _len_torch_function_stack() > wanted:
-        _pop_mode()  # type: ignore[no-untyped-call]
-
-
 def _set_inference_mode(wanted: bool) -> None:
     mode = torch.inference_mode(wanted)
     mode.__enter__()
     _entered.append(mode)
 
 
-def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
-
-
 SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_default_dtype, torch.set_default_dtype),
-    (_has_default_device, _drop_default_device),
-    (_len_torch_function_stack, _pop_modes),
+    (_has_default_device, _drop_default_device),  # itself a mode: before those
+    *MODES,
     (torch.is_inference_mode_enabled, _set_inference_mode),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.is_grad_enabled, torch.set_grad_enabled),
@@ -55,16 +45,15 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
         (partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind))
         for kind in ("cpu", "cuda")
     ),
-    _attribute(torch.backends.mkldnn, "enabled"),
-    _attribute(torch.backends.cudnn, "enabled"),
-    _attribute(torch.backends.cudnn, "allow_tf32"),
+    attribute(torch.backends.mkldnn, "enabled"),
+    attribute(torch.backends.cudnn, "enabled"),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    _attribute(torch.backends.cuda.matmul, "allow_tf32"),
-    _attribute(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
-    _attribute(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    (torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order),
+    (torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    *PRECISIONS,
 )
 """How each is read and set."""
 

@@ -1,0 +1,57 @@
+"""How exactly torch computes, as settings to read and to put back: see `settings.py`.
+
+torch keeps legacy words beside a precision for each library and operation, and a change of either reaches the others.
+So the words are put back first, then each precision as it is stored, the general ones before those they stand in for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+_STORED = (
+    ("generic", "all"),
+    *(("mkldnn", operation) for operation in ("all", "matmul", "conv", "rnn")),
+    *(("cuda", operation) for operation in ("all", "matmul", "conv", "rnn")),
+)
+_SMALLEST = sys.float_info.min
+
+
+def _read(library: str, operation: str) -> str:
+    precision: str = torch._C._get_fp32_precision_getter(library, operation)
+    return precision
+
+
+def _write(library: str, operation: str, precision: str) -> None:
+    torch._C._set_fp32_precision_setter(library, operation, precision)
+
+
+def _flushes() -> bool:
+    """True if the processor takes what is smaller than a normal number for zero. torch cannot be asked."""
+    return _SMALLEST / 2 == 0.0
+
+
+def attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """How an attribute is read and set."""
+    return partial(getattr, owner, name), partial(setattr, owner, name)
+
+
+PRECISIONS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    attribute(torch.backends.cuda.matmul, "allow_tf32"),
+    attribute(torch.backends.cudnn, "allow_tf32"),
+    *((partial(_read, *place), partial(_write, *place)) for place in _STORED),
+    attribute(torch.backends.cuda.matmul, "allow_fp16_accumulation"),
+    attribute(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+    attribute(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    (
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+    ),
+    (_flushes, torch.set_flush_denormal),
+)
+"""How each is read and set."""
