@@ -94,7 +94,7 @@ def test_repeats_are_shown_beside_rounds_and_continuous_timing(figures: ModuleTy
                 "row": "r",
                 "burst_ns": [1.0e6, 1.1e6, 1.2e6],
                 "burst_cv": 0.001,
-                "continuous_ns": [2e6],
+                "continuous_ns": [2.1e6, 2e6, 2.05e6],
                 "continuous_cv": 0.04,
                 "continuous_sm_mhz": [1980.0, 1710.0, None],
             }
@@ -103,9 +103,11 @@ def test_repeats_are_shown_beside_rounds_and_continuous_timing(figures: ModuleTy
         "repeats": 3,
         "overhead_ms_per_row": 42.4,
     }
-    shown = figures.repeats(proof(aa=aa, rounds={"rows": [{"row": "r", "ns": [1e6, 1e6], "cv": 0.002}]}))
+    measured = proof(aa=aa, rounds={"rows": [{"row": "r", "ns": [1.01e6, 1e6], "cv": 0.002}]})
+    shown = figures.repeats(measured)
 
-    assert "| r | 1.1 | 0.10 % | 0.20 % | 2 | 4.00 % | 1710-1980 |" in shown
+    assert "| r | 1, 1.01 | 1.00 % |" in figures.rounds(measured)
+    assert "| r | 1.1 | 0.10 % | 0.20 % | 2-2.1 | 4.00 % | 1710-1980 |" in shown
     assert "3 repeats in one process and 2 fresh processes" in shown
     assert "42 ms a row" in shown
 

@@ -70,7 +70,7 @@ def repeats(proof: Proof) -> str:
                 ms(middle(entry["burst_ns"])),
                 percent(entry["burst_cv"]),
                 "-" if across is None else percent(across["cv"]),
-                ms(middle(entry["continuous_ns"])),
+                "-".join(dict.fromkeys(ms(bound(entry["continuous_ns"])) for bound in (min, max))),
                 percent(entry["continuous_cv"]),
                 f"{min(clocks):.0f}-{max(clocks):.0f}" if clocks else "-",
             ]
@@ -84,6 +84,16 @@ def repeats(proof: Proof) -> str:
         f"{proof['aa']['overhead_ms_per_row']:.0f} ms a row.\n"
     )
     return table(header, rows) + note
+
+
+def rounds(proof: Proof) -> str:
+    """What each fresh process measured, from the fastest to the slowest."""
+    entries = (proof.get("rounds") or {}).get("rows", [])
+    rows = [
+        [entry["row"], ", ".join(map(ms, sorted(entry["ns"]))), percent(max(entry["ns"]) / min(entry["ns"]) - 1)]
+        for entry in entries
+    ]
+    return table(["row", "medians of fresh processes, ms", "apart"], rows) if rows else MISSING
 
 
 def agreement(proof: Proof) -> str:
@@ -223,7 +233,7 @@ def memory(proof: Proof) -> str:
 
 
 FIGURES: dict[str, Callable[[Proof], str]] = {
-    f.__name__: f for f in (where, repeats, agreement, spin, idle, hot, gate, sustained, canary, memory)
+    f.__name__: f for f in (where, repeats, rounds, agreement, spin, idle, hot, gate, sustained, canary, memory)
 }
 """Block name -> its text."""
 

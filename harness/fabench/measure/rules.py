@@ -9,7 +9,7 @@ from fabench.names import Regime
 VERSION = "3"
 """Version of the rule set, part of `method_id`: files of different versions are not compared.
 
-1: flush, spin, start event. 2: spin, flush, start event (a call right after a spin is 2 to 3 us slower).
+1: flush, spin, start event. 2: spin, flush, start event (a call right after a spin is up to 2 us slower).
 3: idle for four times the work, spins not counted, where it was nine times all device time; a graph holds as many calls
 as a span needs, on as many input sets, where it held every set; a call longer than a window settles within 1 %.
 """

@@ -61,7 +61,7 @@ class Windows:
             queued = engine.now_ns()
             if spin_ns:
                 engine.spin(spin_ns)
-            if flush:  # after the spin: it also wakes the SMs, which costs a call that follows a spin 2 to 3 us
+            if flush:  # after the spin: it also wakes the SMs, which costs a call that follows a spin up to 2 us
                 engine.flush()
             engine.record(start)
             call(s)
