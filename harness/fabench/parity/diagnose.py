@@ -15,6 +15,7 @@ from fabench.parity.bench import Bench, Failed
 from fabench.parity.extent import bad_rows, looks, place, row_rho, tiles
 from fabench.parity.matching import Match, matches
 from fabench.parity.probes.repeats import FICKLE
+from fabench.parity.thresholds import row_limits
 from fabench.parity.trial import ProbeName
 from fabench.reference import Reference
 
@@ -126,7 +127,7 @@ def _picture(bench: Bench, outputs: Mapping[str, torch.Tensor], expected: Refere
             continue
         e = expected[name]
         got, tolerance = e.select(outputs[name]), e.tolerance[bench.accuracy]
-        bad = bad_rows(e, got, tolerance)
+        bad = bad_rows(e, got, tolerance, row_limits(name, bench.case.dtype, bench.accuracy))
         if not bool(bad.any()):
             continue
         rho = row_rho(got, e.value, tolerance)

@@ -12,11 +12,13 @@ MOST_CHANNELS = 0.75
 """Where more of the channels than this are wrong, they are no mark of the error."""
 
 
-def bad_rows(expected: Expected, got: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
-    """Rows further off than a correct kernel's: rho above 1.25 if that is all there is, above 4 if any is."""
+def bad_rows(
+    expected: Expected, got: torch.Tensor, tolerance: torch.Tensor, limits: tuple[float, float]
+) -> torch.Tensor:
+    """Rows further off than a right kernel's: above the first of `thresholds.row_limits` if any is, else the second."""
     rho = row_rho(got, expected.value, tolerance)
-    top = float(rho.max()) if rho.numel() else 0.0
-    return rho > (4.0 if top > 4.0 else 1.25)
+    most, together = limits
+    return rho > (most if rho.numel() and float(rho.max()) > most else together)
 
 
 def row_rho(got: torch.Tensor, right: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:

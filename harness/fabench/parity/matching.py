@@ -13,16 +13,15 @@ from fabench.inputs import Tensors
 from fabench.names import Accuracy
 from fabench.parity.extent import bad_rows, place, row_rho
 from fabench.parity.faults import Fault, Problem, fitted, formulas, roundings
-from fabench.parity.thresholds import BETTER, EXPLAINED, MATCH_RHO, RMS_RHO
+from fabench.parity.thresholds import BETTER, EXPLAINED, row_limits
 from fabench.reference import Reference
 from fabench.reference.rounding import model
 
 MOST_PAIRS = 1 << 20
 """Faults are dense: larger cases are matched after shrinking."""
-FAULTY_RHO = RMS_RHO
-PARTIAL_RHO = 16.0
-"""A fault that does not fit the rows that are right explains the wrong ones only if half of them are this far off:
-small errors in some rows are like many things."""
+PARTIAL = 4.0
+"""A fault that does not fit the rows that are right explains the wrong ones only if half of them are this many times as
+far off as a right row may be: small errors in some rows are like many things."""
 CORRELATED = 0.6
 SIZES = (0.4, 2.5)
 """A rounding fault's error may be this much smaller or larger than the kernel's."""
@@ -37,7 +36,7 @@ class Match:
     sentence: str
     """'O matches attention without the 1/sqrt(d) scale'."""
     rho: float
-    """Of the wrong rows against the fault's: rms over rows, at most 4 counted a match."""
+    """Of the wrong rows against the fault's: rms over the rows that it explains."""
     whole: bool
     """The fault also explains the rows that are right."""
     kind: str
@@ -52,7 +51,10 @@ def matches(
     if case.batch * case.heads * case.Nq * case.Nk > MOST_PAIRS or expected.sampled:
         return []
     got = {name: expected[name].select(x) for name, x in outputs.items() if name in expected.outputs}
-    bad = {name: bad_rows(expected[name], x, expected[name].tolerance[accuracy]) for name, x in got.items()}
+    limits = {name: row_limits(name, case.dtype, accuracy) for name in got}
+    bad = {
+        name: bad_rows(expected[name], x, expected[name].tolerance[accuracy], limits[name]) for name, x in got.items()
+    }
     wrong = {name: rows for name, rows in bad.items() if bool(rows.any())}
     # Gradients of a wrong O are wrong in ways of their own: O alone names the bug. So does O beside its LSE.
     if "O" in wrong:
@@ -62,12 +64,11 @@ def matches(
     if not wrong:
         return []
     problem = Problem.of(case, tensors)
-    unit = model(accuracy, case.dtype).unit
     found = []
     near = fitted(problem, got["O"], wrong["O"]) if "O" in wrong else ()
     for fault in itertools.chain(formulas(case), near):
         computed = fault.outputs(problem, backward="O" not in wrong)
-        one = _explains(fault, got, wrong, computed, expected, accuracy, unit)
+        one = _explains(fault, got, wrong, computed, expected, accuracy, case.dtype)
         if one is not None:
             found.append(one)
     of_empty = "O" in wrong and bool(expected["O"].empty[wrong["O"]].all())
@@ -82,13 +83,14 @@ def _explains(
     computed: Mapping[str, torch.Tensor],
     expected: Reference,
     accuracy: Accuracy,
-    unit: float,
+    dtype: str,
 ) -> Match | None:
     """A match if the fault explains the wrong rows of every wrong tensor, and does not make a right O wrong."""
     squares, count, whole, off = 0.0, 0, True, []
+    unit, (close, _) = model(accuracy, dtype).unit, row_limits("O", dtype, accuracy)
     if "O" in got and "O" not in wrong and "O" in computed:
         rho = row_rho(computed["O"].to(got["O"].device), expected["O"].value, expected["O"].tolerance[accuracy])
-        if float((rho <= MATCH_RHO).double().mean()) < EXPLAINED:
+        if float((rho <= close).double().mean()) < EXPLAINED:
             return None
     for name, rows in wrong.items():
         if name not in computed:
@@ -103,18 +105,18 @@ def _explains(
             # A row that must be 0 has no tolerance of its own: a few roundings of what is there instead.
             tolerance = tolerance * grown + torch.where(tolerance > 0, unit, 8 * unit + 2.0**-18) * length
         rho = row_rho(got[name], theirs, tolerance)
-        explained = rho[rows] <= MATCH_RHO
+        explained = rho[rows] <= close
         # A fault that hardly differs from the right answer explains nothing.
-        explained &= row_rho(theirs, right, tolerance)[rows] > FAULTY_RHO
+        explained &= row_rho(theirs, right, tolerance)[rows] > row_limits(name, dtype, accuracy)[1]
         if float(explained.double().mean()) < EXPLAINED:
             return None
-        whole &= bool((rho <= MATCH_RHO).double().mean() >= EXPLAINED)
+        whole &= bool((rho <= close).double().mean() >= EXPLAINED)
         off.append(row_rho(got[name], right, expected[name].tolerance[accuracy])[rows])
         squares += float(rho[rows][explained].square().sum())
         count += int(explained.sum())
     rms = (squares / max(1, count)) ** 0.5
     if not rms <= BETTER * float(torch.cat(off).median()) or (
-        not whole and float(torch.cat(off).median()) < PARTIAL_RHO
+        not whole and float(torch.cat(off).median()) < PARTIAL * close
     ):
         return None
     what, sentence = _names(list(wrong)), fault.sentence

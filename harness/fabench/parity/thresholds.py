@@ -13,8 +13,7 @@ RIGHT = f"right up to {MAX_RHO:g}, in fp32 without TF32 {MAX_RHO * FP32_FACTOR:g
 """The limit of max rho in words."""
 
 EXPLAINED = 0.98
-"""Part of the wrong rows that a fault must explain to name them, each with at most `MATCH_RHO`."""
-MATCH_RHO = MAX_RHO
+"""Part of the wrong rows that a fault must explain to name them, each with at most the max rho that passes."""
 BETTER = 0.5
 """The fault must be this much closer to the wrong rows than the right answer is: small errors are like many things."""
 
@@ -23,3 +22,11 @@ def limits(dtype: str, accuracy: Accuracy) -> tuple[float, float, float]:
     """Largest (max rho, rms rho, max el) of a passing tensor."""
     factor = FP32_FACTOR if dtype == "fp32" and accuracy != "A-tf32" else 1.0
     return MAX_RHO * factor, RMS_RHO * factor, MAX_EL * factor
+
+
+def row_limits(tensor: str, dtype: str, accuracy: Accuracy) -> tuple[float, float]:
+    """The rho above which a row is wrong by itself, and above which it is one of many that are wrong together."""
+    if tensor == "LSE":
+        return LSE_RHO, LSE_RHO
+    most, together, _ = limits(dtype, accuracy)
+    return most, together
