@@ -157,9 +157,24 @@ def test_figures_are_filled_in_with_shares_of_the_gemm(results: dict[str, Any]) 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="not measured yet: results/nvidia-h200/kernel_bars.json")
 def test_the_readmes_show_the_figures_of_the_stored_file() -> None:
-    results = json.loads(MEASURED.read_text())
+    results = kernel_figures.load(MEASURED)
     for readme in kernel_figures.READMES:
         assert kernel_figures.fill(readme.read_text(), results) == readme.read_text()
+
+
+def test_reads_of_keys_and_values_are_counted_in_times_over() -> None:
+    case = {"batch": 2, "heads": 4, "kv_heads": 2, "Nq": 64, "Nk": 128, "d": 32}
+    Q, KV = 2 * 4 * 64 * 32 * 2, 2 * 2 * 2 * 128 * 32 * 2
+    kernel = {
+        "time_ns": 2e6, "dram_read_bytes": Q + 3 * KV, "dram_written_bytes": 5e6, "tensor": 0.651, "occupancy": 0.122,
+        "registers": 255, "shared_bytes": 98304,
+    }  # fmt: skip
+    profiles = [{"backend": "cuda-v2", "tool": "ncu", "kernels": [kernel]}]
+
+    shown = kernel_figures.counters(("cuda-v2",))({"profile": {"case": case, "profiles": profiles}})
+
+    assert "| cuda-v2 | 2.00 | 0.00 | 0.005 | 3.0 | 65% | 12% | 255 | 96 |" in shown
+    assert kernel_figures.counters(("cuda-v2",))({}) == kernel_figures.MISSING
 
 
 CLEAN = "launched triton: 9 cases\n========= ERROR SUMMARY: 0 errors\n"

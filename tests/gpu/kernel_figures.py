@@ -1,7 +1,8 @@
 """Puts the figures of tests/gpu/kernel_bars.py into the kernels' READMEs.
 
 Run as `python tests/gpu/kernel_figures.py results/nvidia-h200/kernel_bars.json`. What stands between
-`<!-- figures: NAME -->` and `<!-- end -->` is replaced by what the file says, so that no figure there is typed by hand.
+`<!-- figures: NAME -->` and `<!-- end -->` is replaced by what the file says, and what the `profile.json` of `fabench
+profile` beside it says, so that no figure there is typed by hand.
 """
 
 from __future__ import annotations
@@ -118,6 +119,35 @@ def memory(names: Sequence[str]) -> Callable[[Results], str]:
     return draw
 
 
+def counters(names: Sequence[str]) -> Callable[[Results], str]:
+    """What ncu counted of one forward of each: HBM bytes, how often K and V were read, and what the SMs did."""
+
+    def draw(results: Results) -> str:
+        profile = results.get("profile")
+        if profile is None:
+            return MISSING
+        case = profile["case"]
+        rows_bytes = 2 * case["batch"] * case["d"]
+        Q, KV = case["heads"] * case["Nq"] * rows_bytes, 2 * case["kv_heads"] * case["Nk"] * rows_bytes
+        rows = []
+        for found in profile["profiles"]:
+            if found["backend"] in names and found["tool"] == "ncu":
+                (k,) = found["kernels"]
+                read = k["dram_read_bytes"]
+                times = "-" if found["backend"] == "cuda-v1" else f"{(read - Q) / KV:.1f}"  # v1 reads its sums too
+                rows.append(
+                    [found["backend"], f"{k['time_ns'] / 1e6:.2f}", f"{read / 1e9:.2f}",
+                     f"{k['dram_written_bytes'] / 1e9:.3f}", times, f"{k['tensor']:.0%}",
+                     f"{k['occupancy']:.0%}", f"{k['registers']}", f"{k['shared_bytes'] / 1024:.0f}"]
+                )  # fmt: skip
+        where = f"d = {case['d']}, N = {case['Nq']}, batch x heads = {case['batch'] * case['heads']}"
+        header = [where, "ms", "HBM GB read", "written", "K, V read, times", "tensor pipe busy", "occupancy",
+                  "registers", "shared, KiB"]  # fmt: skip
+        return table(header, rows) if rows else MISSING
+
+    return draw
+
+
 CUDA = ("cuda-v2", "cuda-v1")
 FIGURES: dict[str, Callable[[Results], str]] = {
     "where": where,
@@ -126,18 +156,27 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "cuda_bars": bars("cuda-"),
     "cuda_v1": v1,
     "cuda_memory": memory(CUDA),
+    "cuda_counters": counters((*CUDA, "flash-attn", "sdpa-cudnn")),
     "triton_forward": against("forward", ("triton",)),
     "triton_backward": against("backward", ("triton",)),
     "triton_bars": bars("triton"),
     "triton_memory": memory(("triton",)),
+    "triton_counters": counters(("triton", "flash-attn", "sdpa-cudnn")),
 }
 """Block name -> its text."""
+
+
+def load(bars_file: Path) -> Results:
+    """The bars, and as `profile` what `fabench profile` kept in the same folder."""
+    results: Results = json.loads(bars_file.read_text())
+    profile = bars_file.with_name("profile.json")
+    return {**results, "profile": json.loads(profile.read_text())} if profile.exists() else results
 
 
 def main(argv: Sequence[str]) -> None:
     if len(argv) != 1:
         sys.exit("usage: python tests/gpu/kernel_figures.py KERNEL_BARS.json")
-    results = json.loads(Path(argv[0]).read_text())
+    results = load(Path(argv[0]))
     for readme in READMES:
         readme.write_text(fill(readme.read_text(), results))
 
