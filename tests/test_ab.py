@@ -78,3 +78,14 @@ def test_two_kernels_in_turns_give_two_files_of_one_session_and_the_same_rows(tm
     assert {row["row_id"] for row in rows[0]} == {row["row_id"] for row in rows[1]}
     assert [row["status"] for row in rows[0]] == ["ok", "ok"]
     assert [row["status"] for row in rows[1]] == ["wrong_result", "wrong_result"]
+
+
+def test_sides_that_would_not_see_the_same_device_are_refused_by_what_differs(tmp_path: Path) -> None:
+    suite = tmp_path / "tiny.yaml"
+    suite.write_text(SUITE)
+
+    done = fabench("run", suite, "--device", "cpu", "--ab", "OMP_NUM_THREADS=1", "OMP_NUM_THREADS=2", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "must see the same device, got 'threads' 1 and 2" in done.stderr
+    assert not (tmp_path / "results").exists()

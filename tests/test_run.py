@@ -133,6 +133,23 @@ def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path) -> Non
     assert attempts == {("naive", 0), ("raises", 0), ("raises", 1)}
 
 
+def test_a_dry_run_of_a_file_to_continue_shows_what_is_left_of_it(suite: Path) -> None:
+    arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{PLANTED}:raises"]
+    assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 1
+    [failed] = [row for row in records(suite.parent / "r.jsonl", "row") if row["status"] == "error"]
+
+    left = fabench(*arguments, "--resume", "r.jsonl", "--dry-run", cwd=suite.parent)
+    other = fabench(*arguments[:-2], "--resume", "r.jsonl", "--dry-run", cwd=suite.parent)
+
+    assert left.returncode == 0, left.stderr
+    assert "1 row to run, 0 skipped" in left.stdout
+    assert failed["row_id"] in left.stdout
+    assert "1 of 2 rows are in 'r.jsonl' and stay as they are" in left.stdout
+    assert other.returncode == 2
+    assert "'filter.backend_file' must be the one to continue" in other.stderr
+    assert "got nothing" in other.stderr
+
+
 def test_a_run_like_an_older_file_takes_its_K_and_n(suite: Path) -> None:
     assert fabench("run", suite, "--device", "cpu", "--out", "old.jsonl", cwd=suite.parent).returncode == 0
     old = suite.parent / "old.jsonl"

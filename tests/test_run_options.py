@@ -24,6 +24,8 @@ SUITE = "name: tiny\naxes: {N: 64, d: 16, dtype: fp32, batch: 1, heads: 2}\nback
         ("--rounds", "0", "not in the range"),
         ("--rounds", "100000000", "--rounds must be at most 1000, got 100000000"),
         ("--shard", "0/0", "--shard must be I/N with 1 <= I <= N"),
+        ("--shard", "", "--shard must be I/N with 1 <= I <= N, got ''"),
+        ("--where", "", "a condition must hold at least one comparison"),
         ("--where", "nonsense", "a comparison must be KEY=VALUE"),
         ("--fail-on", "typo", "'--fail-on' must list statuses"),
         ("--resume", "old.jsonl", "leave one of them out"),

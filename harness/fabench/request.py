@@ -15,6 +15,7 @@ from fabench.interpreter import HERE, Interpreter
 from fabench.plan import Plan
 from fabench.probe import Probe
 from fabench.suite import Suite
+from fabench.suite_yaml import shown
 from fabench.where import Condition
 
 
@@ -73,9 +74,9 @@ class Prepared:
 
 def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
     """Read the suite, ask what is here, and plan. Raises UsageError subclasses; nothing has been written yet."""
-    old = resultfile.read(request.like) if request.like else None
+    old = None if request.like is None else resultfile.read(request.like)
     loaded = suite.load(request.suite).override(regime=request.regime, rounds=request.rounds, seconds=request.seconds)
-    where = Condition.parse(request.where) if request.where else None
+    where = None if request.where is None else Condition.parse(request.where)
     probe = probing.ask(request.device, request.backend_files, loaded.cases, interpreter=interpreter)
     planned = planning.make(
         loaded,
@@ -108,9 +109,12 @@ def prepare_ab(request: Request, a: Side, b: Side) -> list[Prepared]:
             files, backends = (*files, as_candidate(side.kernel)), (*backends, CANDIDATE)
         sides.append(prepare(replace(request, backend_files=files, backends=backends), side.interpreter))
     one, other = sides
-    if one.probe.identity != other.probe.identity:
+    seen, seen_by_b = (side.probe.identity.model_dump() for side in sides)
+    if differing := [key for key in seen if seen[key] != seen_by_b[key]]:
+        key = differing[0]
         raise UsageError(
-            "both sides of --ab must see the same device, got different ones; set the device with --device"
+            f"both sides of --ab must see the same device, got '{key}' {shown(seen[key])} and {shown(seen_by_b[key])}; "
+            "set what both have in common before the run, and the device with --device"
         )
     if [row.row_id for row in one.plan.rows] != [row.row_id for row in other.plan.rows]:
         raise UsageError("both sides of --ab must have the same rows, got different backends; name them with --backend")

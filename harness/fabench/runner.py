@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +23,11 @@ from fabench.names import Status
 from fabench.plan import PlannedRow
 from fabench.recorder import Recorder
 from fabench.request import Prepared, rerun_command
-from fabench.resultfile import Writer
+from fabench.resultfile import ResultFile, Writer, read
 from fabench.runrecords import check_same, env_record, header, now
 from fabench.supervisor import Limits as RowLimits
 from fabench.supervisor import Supervisor
+from fabench.text import counted
 from fabench.worker_process import WorkerProcess
 
 FINAL: tuple[Status, ...] = ("ok", "unsupported", "unavailable", "predicted_oom")
@@ -100,7 +101,7 @@ def open_line(
     request, probe = ready.request, ready.probe
     env = env_record(probe, writer.header.session_id)
     if writer.resumed is not None:
-        check_same(writer, ready.suite, request.filter, env)
+        check_same(writer.resumed, ready.suite, request.filter, env)
     writer.write(env)
     recorder = Recorder(
         writer,
@@ -133,15 +134,32 @@ def run_rounds(lines: Sequence[Line], rounds: int) -> bool:
 
 def owed_rows(ready: Prepared, writer: Writer) -> dict[int, list[PlannedRow]]:
     """By round, the rows that the file does not have yet."""
-    done = finished(writer)
+    done = finished(writer.resumed)
     rounds = range(ready.suite.measure.rounds)
     return {r: [row for row in ready.plan.rows if (row.row_id, r) not in done] for r in rounds}
 
 
-def finished(writer: Writer) -> set[tuple[str, int]]:
-    """The (row_id, round) of a resumed file that are not tried again."""
-    rows = () if writer.resumed is None else writer.resumed.rows
-    return {(row.row_id, row.round) for row in rows if row.status in FINAL}
+def finished(begun: ResultFile | None) -> set[tuple[str, int]]:
+    """The (row_id, round) of a file to continue that are not tried again."""
+    return {(row.row_id, row.round) for row in begun.rows if row.status in FINAL} if begun is not None else set()
+
+
+def remaining(ready: Prepared) -> Prepared:
+    """The same with the rows only that --resume would try, for a dry run. Raises RecordError as the run would."""
+    if ready.request.resume is None:
+        return ready
+    begun = read(ready.request.resume, allow_partial=True)
+    check_same(begun, ready.suite, ready.request.filter, env_record(ready.probe, begun.header.session_id))
+    done, planned = finished(begun), ready.plan.rows
+    rows = [row for row in planned if any((row.row_id, r) not in done for r in range(ready.suite.measure.rounds))]
+    note = f"{len(planned) - len(rows)} of {counted(len(planned), 'row')} are in '{begun.path}' and stay as they are"
+    plan = replace(
+        ready.plan,
+        rows=rows,
+        filtered=ready.plan.filtered + len(planned) - len(rows),
+        notes=(*ready.plan.notes, note),
+    )
+    return replace(ready, plan=plan)
 
 
 def open_writer(ready: Prepared, session_id: str, sides: Sequence[Prepared]) -> Writer:
@@ -187,4 +205,4 @@ def canary_command(ready: Prepared) -> dict[str, Any]:
     return {"dtypes": dtypes, "regime": "burst" if regime == "graph" else regime}
 
 
-__all__ = ["Outcome", "execute"]
+__all__ = ["Outcome", "execute", "remaining"]

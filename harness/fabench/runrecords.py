@@ -15,8 +15,12 @@ from fabench.errors import RecordError
 from fabench.measure.peaks import peaks
 from fabench.probe import Probe
 from fabench.records import Env, Harness, Header
-from fabench.resultfile import Writer
+from fabench.resultfile import ResultFile
 from fabench.suite import Suite
+from fabench.suite_yaml import shown
+
+LONG = 400
+"""Characters of a value in a sentence about two that differ: the difference may be at its end."""
 
 
 def now() -> str:
@@ -66,28 +70,27 @@ def env_record(probe: Probe, session_id: str) -> Env:
     )
 
 
-def check_same(writer: Writer, suite: Suite, filter_: dict[str, Any], env: Env) -> None:
+def check_same(begun: ResultFile, suite: Suite, filter_: dict[str, Any], env: Env) -> None:
     """Raise RecordError unless the file to continue has this suite, filter, hardware and software."""
-    assert writer.resumed is not None
-    path, begun = str(writer.path), writer.header
+    path, first = begun.path, begun.header
     asked = flat({**suite.resolved, "filter": filter_})
-    was = flat({**begun.suite, "filter": begun.filter})
-    if begun.suite_hash != suite.hash or begun.filter != filter_:
+    was = flat({**first.suite, "filter": first.filter})
+    if first.suite_hash != suite.hash or first.filter != filter_:
         key = next(key for key in [*was, *asked] if key != "description" and was.get(key) != asked.get(key))
         raise RecordError(
-            f"'{key}' must be the one to continue, {was.get(key)!r}, got {asked.get(key)!r}; "
+            f"'{key}' must be the one to continue, {shown(was.get(key), LONG)}, got {shown(asked.get(key), LONG)}; "
             "name the same suite and options, or start a new file",
             path,
             1,
         )
-    for old in writer.resumed.envs.values():
+    for old in begun.envs.values():
         for part in ("identity", "software"):
             then, today = getattr(old, part).model_dump(), getattr(env, part).model_dump()
             if differing := [key for key in then if then[key] != today[key]]:
                 key = differing[0]
                 raise RecordError(
-                    f"env {part}.{key} must be the same to continue, was {then[key]!r} and is {today[key]!r}; "
-                    "start a new file",
+                    f"env {part}.{key} must be the same to continue, was {shown(then[key], LONG)} and is "
+                    f"{shown(today[key], LONG)}; start a new file",
                     path,
                 )
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from fabench.dtypes import DTYPES, RESERVED_DTYPES
 from fabench.errors import SuiteError
-from fabench.suite_schema import Axes, Measure, Parity, SuiteModel
+from fabench.suite_schema import ONE_LINE, Axes, Measure, Parity, SuiteModel
 from fabench.suite_yaml import Document, Path, shown
 from fabench.text import did_you_mean
 
@@ -66,7 +66,7 @@ def sentence(error: dict[str, Any]) -> str:
         case "less_than_equal":
             return f"must be at most {context['le']:.10g}, {got}"
         case "string_pattern_mismatch":
-            rule = "one line" if "\\n" in context["pattern"] else "1 to 64 letters, digits, '.', '_' or '-'"
+            rule = "one line of text" if context["pattern"] == ONE_LINE else "1 to 64 letters, digits, '.', '_' or '-'"
             return f"must be {rule}, {got}"
     expected = {
         "int_type": "a whole number",
@@ -74,6 +74,7 @@ def sentence(error: dict[str, Any]) -> str:
         "float_type": "a number",
         "finite_number": "a finite number",
         "string_type": "a word",
+        "string_unicode": "text, with no half of a letter in it",
         "string_too_short": "a word",
         "model_type": "a mapping",
     }.get(kind, str(error["msg"]))

@@ -22,6 +22,8 @@ from fabench.names import Alignment, Direction, Inputs, Layout
 from fabench.suite_yaml import shown
 
 T = TypeVar("T")
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+"""No line break, and no control character that a terminal would obey."""
 MOST = 2**31 - 1
 """The largest extent a tensor's dimension may have."""
 
@@ -162,7 +164,7 @@ class SuiteModel(_Model):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """The suite's name, part of result file names."""
-    description: Annotated[str, Field(pattern=r"^[^\n\r]*$")] = ""
+    description: Annotated[str, Field(pattern=ONE_LINE)] = ""
     """One line."""
     axes: Axes = Axes()
     """The sweep."""

@@ -24,7 +24,7 @@ LIMIT_DEPTH = 8
 """A suite nests no deeper than a window in the list of an axis."""
 
 _PLAIN_KEY = re.compile(r"[\w*.<-]{1,60}")
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
 
 
@@ -63,7 +63,7 @@ def shown(value: Any, width: int = 60) -> str:
     """A value as an error message shows it: YAML's words, one line, cut to `width`."""
     if value is None:
         return "nothing"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 

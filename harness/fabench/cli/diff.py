@@ -153,8 +153,8 @@ def options(
         cross_gpu=cross_gpu,
         gate_efficiency=None if gate_efficiency is None else fraction(gate_efficiency, "--gate-efficiency"),
         anchor=anchor,
-        where=Condition.parse(where) if where else None,
-        waivers=load(waivers) if waivers else (),
+        where=None if where is None else Condition.parse(where),
+        waivers=() if waivers is None else load(waivers),
         noise=None if cross_gpu else _noise(new, calibration, limits),
     )
 

@@ -113,8 +113,8 @@ def command(
     failing = parse_statuses(fail_on)
     request = Request(
         suite=suite,
-        row_ids=frozenset([*row_ids, *(read_row_ids(rows) if rows else ())]),
-        shard=parse_shard(shard) if shard else None,
+        row_ids=frozenset([*row_ids, *(() if rows is None else read_row_ids(rows))]),
+        shard=None if shard is None else parse_shard(shard),
         check=not no_check,
         argv=("fabench", *sys.argv[1:]),
         **options,  # type: ignore[arg-type]  # click has checked them
@@ -122,7 +122,7 @@ def command(
     with interrupts():
         sides = prepare_ab(request, *parse_pair(*ab)) if ab else [prepare(request)]
         if dry_run:
-            say(render(sides[0].suite, sides[0].plan))
+            say(render(sides[0].suite, runner.remaining(sides[0]).plan))
             return
         outcomes = runner.execute(sides, tell)
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]

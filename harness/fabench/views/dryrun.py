@@ -81,6 +81,8 @@ def _yaml(value: Any) -> str:
 
 def _rows(plan: Plan) -> str:
     """A line a row: what varies of the case, the backend, predicted memory and time, and what will be done."""
+    if not plan.rows:
+        return ""
     shape = shape_of(plan.rows)
     table = [[row.row_id, *(axis_text(AXES[name](row)) for name in shape.varying), *_ends(row)] for row in plan.rows]
     headings = ["row", *shape.varying, "backend", "extra memory", "time", "plan"]
