@@ -36,7 +36,10 @@ DPI = 160
 @click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,backend=sdpa-*'.")
 @click.option("--baseline", metavar="BACKEND", help="What speed-ups are against. [default: the suite's baseline]")
 @click.option(
-    "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
+    "--against",
+    multiple=True,
+    metavar="FILE",
+    help="Beside ours, the same problems of another file: of published/fa3_h100, say, or of an older run.",
 )
 @click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True)
 @click.option("--allow-partial", is_flag=True, help="Plot what is there of a file that was cut off.")
@@ -55,7 +58,7 @@ def command(
     from fabench.resultfile import read
     from fabench.views.plots import KINDS, figure, kind_named, omission
     from fabench.views.plots.style import THEMES, styled
-    from fabench.views.published import find
+    from fabench.views.published import find, read_against
     from fabench.views.show import placed
     from fabench.where import Condition
 
@@ -69,10 +72,11 @@ def command(
     places = {kind: [out] if single else [out / f"{kind.name}{suffix}" for suffix in SUFFIXES[:2]] for kind in chosen}
     check_targets([path for paths in places.values() for path in paths], [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
-    for warning in (text for result in results for text in result.warnings):
+    others = read_against(against, allow_partial)
+    for warning in (text for result in [*results, *others] for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
     condition = None if where is None else Condition.parse(where)
-    outcomes = placed(results, condition, baseline, [read(source) for source in sources])
+    outcomes = placed(results, condition, baseline, others)
     if not outcomes:
         raise UsageError("no row is left to plot; widen --where, or look into the file with 'fabench validate'")
     written = 0

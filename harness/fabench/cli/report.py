@@ -24,7 +24,10 @@ from fabench.output_files import write_text
 @click.option("--where", metavar="COND", help="Only rows that match, e.g. 'd=128,backend=sdpa-*'.")
 @click.option("--baseline", metavar="BACKEND", help="What speed-ups are against. [default: the suite's baseline]")
 @click.option(
-    "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
+    "--against",
+    multiple=True,
+    metavar="FILE",
+    help="Beside ours, the same problems of another file: of published/fa3_h100, say, or of an older run.",
 )
 @click.option("--allow-partial", is_flag=True, help="Report what is there of a file that was cut off.")
 def command(
@@ -38,7 +41,7 @@ def command(
     """Write one self-contained HTML page: verdicts, environment, plots, tables, doubts."""
     from fabench.cli.targets import check_targets
     from fabench.resultfile import read
-    from fabench.views.published import find
+    from fabench.views.published import find, read_against
     from fabench.views.report import render
     from fabench.views.show import placed
     from fabench.where import Condition
@@ -46,12 +49,12 @@ def command(
     sources = [find(name) for name in against]
     check_targets([out], [*map(Path, files), *sources])
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
-    for warning in (text for result in results for text in result.warnings):
+    others = read_against(against, allow_partial)
+    for warning in (text for result in [*results, *others] for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
-    published = [read(source) for source in sources]
-    outcomes = placed(results, None if where is None else Condition.parse(where), baseline, published)
+    outcomes = placed(results, None if where is None else Condition.parse(where), baseline, others)
     if not outcomes:
         raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")
-    page = render(results, outcomes, published)
+    page = render(results, outcomes, others)
     write_text(out, page)
     say(str(out))

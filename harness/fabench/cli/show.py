@@ -38,7 +38,10 @@ class _Command(click.Command):
     "--interval", is_flag=True, help="Print the half-width of the median time's 95 % interval behind each number."
 )
 @click.option(
-    "--against", multiple=True, metavar="FILE", help="Published figures beside ours, e.g. published/fa3_h100."
+    "--against",
+    multiple=True,
+    metavar="FILE",
+    help="Beside ours, the same problems of another file: of published/fa3_h100, say, or of an older run.",
 )
 @click.option(
     "--format",
@@ -68,7 +71,7 @@ def command(
     """  # fmt: skip
     from fabench.resultfile import read
     from fabench.views.axes import axis_names
-    from fabench.views.published import find
+    from fabench.views.published import read_against
     from fabench.views.show import show, terminal_width
     from fabench.views.tables import Layout
     from fabench.views.values import value_named
@@ -84,7 +87,7 @@ def command(
     layout = Layout(axis_names(row, "--row"), axis_names(col, "--col", "value"), names, sort, interval)
     condition = None if where is None else Condition.parse(where)
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
-    published = [read(find(name)) for name in against]
-    for warning in (text for result in [*results, *published] for text in result.warnings):
+    others = read_against(against, allow_partial)
+    for warning in (text for result in [*results, *others] for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
-    say(show(results, style, layout, where=condition, baseline=baseline, against=published, width=terminal_width()))
+    say(show(results, style, layout, where=condition, baseline=baseline, against=others, width=terminal_width()))

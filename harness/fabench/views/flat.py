@@ -16,15 +16,17 @@ from fabench.views.values import VALUES
 def flat(outcome: Outcome, values: Sequence[str] = ()) -> dict[str, Any]:
     """One outcome: its case, backend, device, file, verdict, and the named values (all if none are named).
 
-    Names carry the base unit; a number that is not known, or that a failure has not, is None.
+    Another file's that stands beside ours is said to be of its own file and device. Names carry the base unit; a number
+    that is not known, or that a failure has not, is None.
     """
+    own = outcome.origin or outcome
     low, high = outcome.interval_ns or (None, None)
     record: dict[str, Any] = {
         **outcome.case.key,
         "backend": outcome.backend,
-        "device": outcome.device,
-        "file": outcome.file,
-        "regime": outcome.regime,
+        "device": own.device,
+        "file": own.file,
+        "regime": own.regime,
         "row_id": outcome.rows[0].row_id,
         "status": outcome.status,
         "rounds": len(outcome.rows),

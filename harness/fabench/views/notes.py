@@ -66,7 +66,15 @@ def about(outcome: Outcome) -> list[str]:
     texts += [f"{flag}: {FLAGS[flag]}" for flag in outcome.flags]
     if outcome.published is not None:
         texts.append(source(outcome.published))
+    elif outcome.origin is not None:
+        texts.append(elsewhere(outcome.origin))
     return texts
+
+
+def elsewhere(theirs: Outcome) -> str:
+    """Where and when a row of another file was measured, in one line."""
+    regime = f" in regime {theirs.regime}" if theirs.regime else ""
+    return f"of {theirs.file}, another file: {theirs.device}{regime}, {theirs.rows[-1].time[:10]}"
 
 
 def source(published: Published) -> str:

@@ -35,6 +35,8 @@ class Outcome:
     """Of the case in this file: a backend that was skipped has it too."""
     baseline: Outcome | None = None
     """What the suite takes speed-ups against, for this case in this file."""
+    origin: Outcome | None = None
+    """Of another file's outcome that stands beside those shown (`--against`): as it is in its own file."""
 
     @property
     def status(self) -> Status:
@@ -50,6 +52,11 @@ class Outcome:
     def published(self) -> Published | None:
         """The source, if this is a published figure and not a measurement."""
         return self.rows[0].published
+
+    @property
+    def ours(self) -> bool:
+        """True of what the files shown have measured: neither published, nor another file's that stands beside."""
+        return self.published is None and self.origin is None
 
     @cached_property
     def flags(self) -> tuple[Flag, ...]:
@@ -90,18 +97,24 @@ class Outcome:
         return max((value for row in self.rows if (value := read(row)) is not None), default=None)
 
 
-def gather(files: Sequence[ResultFile], where: Condition | None = None, baseline: str | None = None) -> list[Outcome]:
+def gather(
+    files: Sequence[ResultFile],
+    where: Condition | None = None,
+    baseline: str | None = None,
+    among: Sequence[ResultFile] = (),
+) -> list[Outcome]:
     """The outcomes of all files, those that `where` matches; backends in the order in which the suite lists them.
 
-    `baseline` names the backend to take speed-ups against in place of the suite's; it need not match `where`. Raises
-    UsageError if no row is of that backend.
+    `baseline` names the backend to take speed-ups against in place of the suite's; it need not match `where`. The names
+    of the files tell them from those of `among` too. Raises UsageError if no row is of that backend.
     """
     names = {row.backend for file in files for row in file.rows}
     if baseline is not None and names and baseline not in names:
         hint = did_you_mean(baseline, names) or f"; there are {', '.join(sorted(names))}"
         raise UsageError(f"'--baseline' must be a backend of the files, got '{baseline}'{hint}")
     outcomes: list[Outcome] = []
-    for label, result in zip(labels([file.path for file in files]), files, strict=True):
+    names_of = labels([file.path for file in [*files, *among]])
+    for label, result in zip(names_of, files, strict=False):
         name = baseline or result.header.suite.get("baseline")
         found = [_outcome(rows, result, label) for rows in _by_row_id(result.rows)]
         outcomes += _with_baseline(_as_listed(found, result.header.suite.get("backends")), name)
@@ -133,22 +146,26 @@ def _with_baseline(outcomes: list[Outcome], baseline: str | None) -> list[Outcom
     return [replace(o, regime=regimes.get(o.case), baseline=baselines.get(o.case)) for o in outcomes]
 
 
-def beside(ours: Sequence[Outcome], published: Iterable[Outcome]) -> list[Outcome]:
-    """The published outcomes of the problems that `ours` solves, each with our case and place and named by its source.
+def beside(ours: Sequence[Outcome], others: Iterable[Outcome]) -> list[Outcome]:
+    """The outcomes of other files for the problems that `ours` solves, with our case and place, named by their file.
 
-    Layout, inputs and seed are ours to choose and do not make another problem. Where several files or devices of ours
-    solve a problem, the figure stands beside each.
+    Of a published figure layout, inputs and seed are not known, and do not make another problem; two measured rows must
+    be of one case. Where several files or devices of ours solve a problem, theirs stands beside each.
     """
-    places: dict[tuple[object, ...], dict[tuple[str, str], Outcome]] = {}
+    places: dict[object, dict[tuple[str, str], Outcome]] = {}
+    measured = any(outcome.published is None for outcome in ours)
     for outcome in ours:
-        places.setdefault(_problem(outcome.case), {}).setdefault((outcome.device, outcome.file), outcome)
+        for key in (outcome.case, _problem(outcome.case)):
+            places.setdefault(key, {}).setdefault((outcome.device, outcome.file), outcome)
     return [
         replace(
             theirs, case=our.case, device=our.device, file=our.file, regime=our.regime,
-            backend=f"{theirs.backend} [{theirs.file}]",
+            backend=f"{theirs.backend} [{theirs.file}]", origin=theirs,
         )
-        for theirs in published
-        for our in places.get(_problem(theirs.case), {}).values()
+        for theirs in others
+        for our in places.get(
+            theirs.case if measured and theirs.published is None else _problem(theirs.case), {}
+        ).values()
     ]  # fmt: skip
 
 

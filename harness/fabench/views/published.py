@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from fabench.errors import UsageError
 from fabench.records import Published
-from fabench.resultfile import ResultFile
+from fabench.resultfile import ResultFile, read
 from fabench.text import did_you_mean
 
 
@@ -38,6 +39,11 @@ def find(name: str) -> Path:
         return Path(name)
     hint = did_you_mean(name, known) or f"; shipped: {', '.join(known) or 'none'}"
     raise UsageError(f"'{name}' must be a result file or a shipped set of published figures{hint}")
+
+
+def read_against(names: Sequence[str], allow_partial: bool) -> list[ResultFile]:
+    """The files that `--against` names. Raises UsageError or RecordError."""
+    return [read(find(name), allow_partial=allow_partial, samples=False) for name in names]
 
 
 def claims(result: ResultFile) -> list[tuple[str, Published]]:

@@ -62,10 +62,10 @@ class Trouble:
 
 
 def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: Sequence[ResultFile] = ()) -> str:
-    """The page as HTML. `outcomes` are those of `results`, then the published ones that stand beside them."""
+    """The page as HTML. `outcomes` are those of `results`, then those of `against` that stand beside them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    ours = [outcome for outcome in outcomes if outcome.published is None]  # none if the files are published ones
+    ours = [outcome for outcome in outcomes if outcome.ours]  # none if the files are published ones
     environment = Environment(
         loader=PackageLoader("fabench.views", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

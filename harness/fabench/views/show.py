@@ -30,8 +30,8 @@ def show(
 ) -> str:
     """The files as text in the format `style`.
 
-    `against` are published figures to stand beside the same problems of `results`. `width` breaks the simple format
-    to fit a terminal (see `terminal_width`). Raises UsageError if nothing is left to show.
+    `against` are files, of published figures or of a run, to stand beside the same problems of `results`. `width`
+    breaks the simple format to fit a terminal (see `terminal_width`). Raises UsageError if nothing is left to show.
     """
     layout = layout or Layout()
     outcomes = placed(results, where, baseline, against)
@@ -42,7 +42,7 @@ def show(
     parts = [_claims(result, width) for result in [*results, *against] if claims(result)]
     if outcomes or any(result.rows for result in results):
         parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
-    stopped = [wrapped(text, width, "  ") for result in results if (text := _stopped(result))]
+    stopped = [wrapped(text, width, "  ") for result in [*results, *against] if (text := _stopped(result))]
     return "\n\n".join([*(parts or ["no rows"]), *stopped])
 
 
@@ -52,9 +52,9 @@ def placed(
     baseline: str | None = None,
     against: Sequence[ResultFile] = (),
 ) -> list[Outcome]:
-    """The outcomes of `results`, then the published ones of the same problems. Raises UsageError if there are none."""
+    """The outcomes of `results`, then those of `against` for the same problems. Raises UsageError if there are none."""
     ours = gather(results, where, baseline)
-    return ours + _against(ours, against)
+    return ours + _against(ours, results, against, baseline)
 
 
 def terminal_width() -> int | None:
@@ -62,12 +62,15 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _against(ours: Sequence[Outcome], published: Sequence[ResultFile]) -> list[Outcome]:
-    if not published:
+def _against(
+    ours: Sequence[Outcome], results: Sequence[ResultFile], against: Sequence[ResultFile], baseline: str | None
+) -> list[Outcome]:
+    if not against:
         return []
-    matching = beside(ours, gather(published))
+    has_baseline = any(row.backend == baseline for result in against for row in result.rows)
+    matching = beside(ours, gather(against, baseline=baseline if has_baseline else None, among=results))
     if not matching:
-        paths = ", ".join(f"'{result.path}'" for result in published)
+        paths = ", ".join(f"'{result.path}'" for result in against)
         raise UsageError(f"none of the problems shown has a figure in {paths}; 'fabench show' prints what it has")
     return matching
 

@@ -210,7 +210,7 @@ def _caption(outcomes: Sequence[Outcome], plan: _Plan, values: Sequence[Value]) 
         f"{value.heading}: {value.meaning}" + (f"; {value.better} is better" if value.better else "")
         for value in values
     ]
-    measured = [o for o in outcomes if o.published is None] or list(outcomes)
+    measured = [o for o in outcomes if o.ours] or list(outcomes)
     common = [measured[0].device] if not varies("device", measured) else []
     regimes = {outcome.regime for outcome in _timed(measured)}
     common += [str(*regimes)] if len(regimes) == 1 else []

@@ -46,8 +46,11 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
         if not points:
             continue
         x, y = zip(*points, strict=True)
-        index = names[label]
-        axes.plot(x, y, label=label, color=colour(index), marker=marker(index))
+        index, ours = names[label], group[0].ours
+        axes.plot(
+            x, y, label=label, color=colour(index), marker=marker(index), linestyle="-" if ours else "--",
+            markerfacecolor=None if ours else "none",
+        )  # fmt: skip
         smallest.append(points[0])
         largest = max(largest, x[-1])
     axes.set_yscale("log", base=2)

@@ -61,7 +61,7 @@ def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)
     found: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        label = f"{outcome.backend} ({outcome.file})" if twice and outcome.published is None else outcome.backend
+        label = f"{outcome.backend} ({outcome.file})" if twice and outcome.ours else outcome.backend
         found.setdefault(label, []).append(outcome)
     return found
 

@@ -25,7 +25,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     index = indices(outcomes)
     groups: dict[tuple[object, ...], list[Outcome]] = {}
     for outcome in outcomes:
-        if outcome.published is None and VALUES["tflops"].of(outcome) and VALUES["gbs"].of(outcome):
+        if outcome.ours and VALUES["tflops"].of(outcome) and VALUES["gbs"].of(outcome):
             groups.setdefault(key_of(outcome, names), []).append(outcome)
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, names=index), width=7.0, height=4.6)

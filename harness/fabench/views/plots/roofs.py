@@ -23,7 +23,7 @@ def measured_copy(outcomes: Sequence[Outcome]) -> float | None:
 
 def datasheet(outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
     """(FLOP/s of the outcomes' dtype, bytes/s) of the device's peaks; None where unknown or not one for all."""
-    ours = [outcome for outcome in outcomes if outcome.published is None]
+    ours = [outcome for outcome in outcomes if outcome.ours]
     flops = {outcome.env.peaks.flops.get(outcome.case.dtype) for outcome in ours}
     bandwidth = {outcome.env.peaks.bandwidth for outcome in ours}
     return flops.pop() if len(flops) == 1 else None, bandwidth.pop() if len(bandwidth) == 1 else None

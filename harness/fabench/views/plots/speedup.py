@@ -52,7 +52,7 @@ def left_out(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _places(outcomes: Sequence[Outcome]) -> list[tuple[list[str], list[Outcome]]]:
     """(words that tell it from the others, outcomes) of each device and file that was measured."""
-    ours = [outcome for outcome in outcomes if outcome.published is None]
+    ours = [outcome for outcome in outcomes if outcome.ours]
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in ours:
         groups.setdefault((outcome.device, outcome.file), []).append(outcome)

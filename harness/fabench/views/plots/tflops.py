@@ -40,7 +40,7 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
     for label, group in lines(outcomes).items():
         found = sorted(group, key=lambda o: length(o, axis))
         fast = [(length(o, axis), value * TERA, _half_widths(o, value)) for o in found if (value := speed.of(o))]
-        index, ours = names[label], group[0].published is None
+        index, ours = names[label], group[0].ours
         if fast:
             x, y, errors = zip(*fast, strict=True)
             axes.errorbar(
