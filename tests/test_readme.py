@@ -40,7 +40,10 @@ def commands(page: Path) -> Iterator[str]:
     """The lines `$ ...` of its console blocks and its `...` in code quotes that begin with fabench or make."""
     text = page.read_text()
     for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
-        yield from (line[2:].partition("  #")[0].strip() for line in block.splitlines() if line.startswith("$ "))
+        shown = [
+            line[2:].partition("  #")[0].partition(" | tail ")[0] for line in block.splitlines() if line[:2] == "$ "
+        ]
+        yield from (line.strip() for line in shown)
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     quoted = (re.sub(r"\s+", " ", code) for code in re.findall(r"`([^`]+)`", prose))
     yield from (code for code in quoted if code.split(" ")[0] in ("fabench", "make"))
