@@ -45,6 +45,17 @@ def test_a_dry_run_of_smoke_on_a_cpu():
     assert_golden("dryrun_smoke.txt", render(loaded, made) + "\n")
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_in_a_narrow_terminal_nothing_but_the_suite_is_wider_than_it_and_no_row_loses_a_column(width: int) -> None:
+    loaded, made = planned(MIXED, where=Condition.parse("Nk=131072"))
+    blocks, plain = render(loaded, made, width).split("\n\n"), render(loaded, made).split("\n\n")
+    assert blocks[1] == plain[1]
+    assert max(len(line) for block in (blocks[0], *blocks[2:]) for line in block.splitlines()) <= width
+    assert set(" ".join(blocks[2:]).split()) - {"-" * n for n in range(40)} >= set(plain[2].split()) - {
+        "-" * n for n in range(40)
+    }
+
+
 @pytest.mark.parametrize(
     ("axes", "options", "expected"),
     [

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fabench import environment, registry
+from fabench import environment, registry, torch_here
 from fabench.device import Device
+from fabench.errors import DeviceError
 from fabench.text import counted
 
 TOOL_FOLDERS = ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*", "/usr/lib/nsight-compute")
@@ -44,10 +45,10 @@ class Finding:
 def findings() -> list[Finding]:
     """Every part, from the driver up to the backends' libraries; without torch, those that can be asked without it."""
     try:
-        import torch
-    except Exception as error:  # a broken build may raise anything
-        found = f"cannot be imported: {type(error).__name__}: {error}"
-        missing = Finding("torch", "missing", found, "install it (pytorch.org/get-started)", "everything")
+        torch = torch_here.imported()
+    except DeviceError as error:
+        found = str(error).removeprefix("'torch' ").removesuffix(f"; {torch_here.REMEDY}")
+        missing = Finding("torch", "missing", found, torch_here.REMEDY, "everything")
         return [Finding("python", "ok", platform.python_version()), _driver(), missing, _compiler()]
 
     device = environment.resolve("auto")

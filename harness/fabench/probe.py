@@ -20,11 +20,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from fabench import errors, records, registry
+from fabench import errors, records, registry, torch_here
 from fabench.backend import Backend, Facts
 from fabench.case import Case
 from fabench.device import Device
-from fabench.errors import BackendError, DeviceError, FabenchError, InternalError
+from fabench.errors import BackendError, FabenchError, InternalError
 from fabench.family import Family, end_with
 from fabench.interpreter import HERE, Interpreter
 
@@ -140,19 +140,19 @@ def call(request: dict[str, Any], timeout_s: float = TIMEOUT_S, interpreter: Int
             _end(family, patient=sys.exc_info()[0] is None)
         if line is None:
             raise BackendError(
-                f"'{_culprit(request)}' must load within {timeout_s:g} s, got no answer by then; "
-                "look for work that its file does at import"
+                f"{_culprit(request)} must load within {timeout_s:g} s, got no answer by then; "
+                "look for work that it does at import"
             )
         if not line.endswith(b"\n"):
             raise BackendError(
-                f"'{_culprit(request)}' must load without ending its process, got {_ending(child.returncode)}"
+                f"{_culprit(request)} must load without ending its process, got {_ending(child.returncode)}"
                 f"{_last_words(output)}"
             )
     try:
         answer: dict[str, Any] = json.loads(line)
     except ValueError:
         raise BackendError(
-            f"'{_culprit(request)}' must write to no file descriptor that it has not opened, and wrote into the answer"
+            f"{_culprit(request)} must write to no file descriptor that it has not opened, and wrote into the answer"
         ) from None
     if "error" in answer:
         kind = getattr(errors, answer["error"], None)
@@ -189,8 +189,9 @@ def _end(family: Family, *, patient: bool) -> None:
 
 
 def _culprit(request: dict[str, Any]) -> str:
+    """Who is most likely to have ended the child: the user's files, else what it imports."""
     files = request.get("backend_files") or []
-    return ", ".join(files) if files else "a backend"
+    return f"'{', '.join(files)}'" if files else "'torch' or a backend's library"
 
 
 def _ending(code: int) -> str:
@@ -236,12 +237,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         from fabench import checkup
 
         return {"findings": [finding.to_json() for finding in checkup.findings()]}
-    try:
-        import torch  # noqa: F401  # a broken build may raise anything
-    except Exception as error:
-        raise DeviceError(
-            f"'torch' must be importable, got {type(error).__name__}: {error}; install it (pytorch.org/get-started)"
-        ) from error
+    torch_here.imported()
     if request["ask"] == "devices":
         return {"devices": [device.to_json() for device in environment.devices()]}
     if request["ask"] == "tilings":

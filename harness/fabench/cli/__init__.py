@@ -42,6 +42,15 @@ class Failure(click.ClickException):
         self.exit_code = error.exit_code  # type: ignore[misc]  # click declares it on the class
 
 
+def missing(error: ImportError) -> str | None:
+    """The library that is not there or broken: the one named, else the one that says so. None if it is fabench."""
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    name = error.name or ("" if raised is None else raised.tb_frame.f_globals.get("__name__", ""))
+    return None if name.partition(".")[0] in ("fabench", "") else name
+
+
 class LazyGroup(click.Group):
     """Commands are imported on first use; an error of fabench's own becomes one sentence and an exit code."""
 
@@ -85,11 +94,11 @@ class LazyGroup(click.Group):
         except FabenchError as error:
             raise Failure(error) from error
         except ImportError as error:
-            if (error.name or "").partition(".")[0] in ("fabench", ""):
+            if (library := missing(error)) is None:
                 raise
             raise Failure(
                 UsageError(
-                    f"'{error.name}' must be importable, got {type(error).__name__}: {error}; "
+                    f"'{library}' must be importable, got {type(error).__name__}: {error}; "
                     "install fabench again, with what it needs"
                 )
             ) from error

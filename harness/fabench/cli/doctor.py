@@ -33,14 +33,27 @@ def command(format_: str) -> None:
     marks = {"ok": "ok", "missing": "missing", "not needed": "-"}
     for finding in findings:
         head = f"{finding.part:{part}}  {marks[finding.state]:7}  "
-        indent = " " * (len(head) if len(head) < width // 2 else 4)
-        say(textwrap.fill(finding.found, width, initial_indent=head, subsequent_indent=indent))
+        beside = len(head) < width // 2 and len(head) + max(map(len, finding.found.split()), default=0) <= width
+        indent = " " * (len(head) if beside else 4)
+        if beside or len(head + finding.found) <= width:
+            say(filled(finding.found, width, head, indent))
+        else:
+            say(head.rstrip())
+            say(filled(finding.found, width, indent, indent))
         if finding.state == "missing" and finding.remedy:
             for line in (f"for: {finding.serves}", f"do:  {finding.remedy}"):
-                say(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "     "))
+                say(filled(line, width, indent, indent + "     "))
     missing = sum(finding.state == "missing" for finding in findings)
     say()
     if not any(finding.part == "device" for finding in findings):
-        say(f"{missing} missing; nothing can be measured without torch.")
+        say(filled(f"{missing} missing; nothing can be measured without torch.", width, "", ""))
         sys.exit(1)
-    say("Nothing is missing." if not missing else f"{missing} missing; everything else works without them.")
+    without = f"{missing} missing; everything else works without {'it' if missing == 1 else 'them'}."
+    say(filled(without if missing else "Nothing is missing.", width, "", ""))
+
+
+def filled(text: str, width: int, first: str, later: str) -> str:
+    """The text broken at blanks into lines of `width`: a word that is looked up or pasted stays whole."""
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )

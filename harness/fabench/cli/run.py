@@ -122,7 +122,7 @@ def command(
     with interrupts():
         sides = prepare_ab(request, *parse_pair(*ab)) if ab else [prepare(request)]
         if dry_run:
-            say(render(sides[0].suite, runner.remaining(sides[0]).plan))
+            say(render(sides[0].suite, runner.remaining(sides[0]).plan, terminal_width()))
             return
         outcomes = runner.execute(sides, tell)
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]

@@ -133,8 +133,9 @@ def fit(rows: Rows, width: int, style: str, summaries: Mapping[str, str], *, dro
 def paragraph(row: Mapping[str, str], width: int, summary: str) -> str:
     """A row for a narrow terminal: its name, its line, then `column value; column value`, wrapped."""
     name, *values = row.items()
-    # A value stays in one piece where it fits: only the blanks after `;` are places to break.
-    body = "; ".join(f"{column} {value}".replace(" ", "\0") for column, value in values if value != "-")
+    # A value stays in one piece where it fits a line: then only the blanks after `;` are places to break.
+    parts = [f"{column} {value}" for column, value in values if value != "-"]
+    body = "; ".join(part.replace(" ", "\0") if len(part) + len("  ;") <= max(20, width) else part for part in parts)
     lines = [name[1], *([wrap(summary, width)] if summary else []), wrap(body, width).replace("\0", " ")]
     return "\n".join(lines)
 

@@ -13,14 +13,20 @@ from fabench.plan import Plan, PlannedRow
 from fabench.suite import Suite
 from fabench.text import bytes_text, counted, seconds_text
 from fabench.views.axes import AXES, axis_text, shape_of
+from fabench.views.render import wrapped
 
 REASONS = 3
 """Reasons shown for one status and backend; each case may have a reason of its own."""
 
 
-def render(suite: Suite, plan: Plan) -> str:
-    """The whole text, without a newline at its end."""
-    blocks = [_head(suite, plan), _resolved(suite), _rows(plan), _skipped(plan), _notes(suite, plan)]
+def render(suite: Suite, plan: Plan, width: int | None = None) -> str:
+    """The whole text, without a newline at its end; `width` is the terminal's, and None breaks no line.
+
+    The resolved suite is never broken: it is there to be copied.
+    """
+    about = [_head(suite, plan), _skipped(plan), _notes(suite, plan)]
+    head, skipped, notes = ("\n".join(_broken(line, width) for line in text.splitlines()) for text in about)
+    blocks = [head, _resolved(suite), _rows(plan, width), skipped, notes]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -79,7 +85,16 @@ def _yaml(value: Any) -> str:
     return str(value) if plain else json.dumps(value)
 
 
-def _rows(plan: Plan) -> str:
+def _broken(line: str, width: int | None) -> str:
+    """A line and its own indent, broken at blanks to fit the terminal."""
+    text = line.lstrip()
+    if width is None or not text:
+        return line
+    indent = line[: len(line) - len(text)]
+    return indent + wrapped(text, width - len(indent), "  ").replace("\n", f"\n{indent}")
+
+
+def _rows(plan: Plan, width: int | None) -> str:
     """A line a row: what varies of the case, the backend, predicted memory and time, and what will be done."""
     if not plan.rows:
         return ""
@@ -89,8 +104,33 @@ def _rows(plan: Plan) -> str:
     numbers = [all(isinstance(AXES[name](row), int | float) for row in plan.rows) for name in shape.varying]
     numbers = [number and name != "causal" for number, name in zip(numbers, shape.varying, strict=True)]
     align = ["left", *("right" if number else "left" for number in numbers), "left", "right", "right", "left"]
-    text = tabulate(table, headings, tablefmt="simple", colalign=align, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in (", ".join(shape.fixed), *text.splitlines()) if line)
+    texts = [
+        tabulate(
+            [[row[i] for i in part] for row in table],
+            [headings[i] for i in part],
+            tablefmt="simple",
+            colalign=[align[i] for i in part],
+            disable_numparse=True,
+        )
+        for part in _parts([headings, *table], width)
+    ]
+    fixed = _broken(", ".join(shape.fixed), width)
+    lines = [*fixed.splitlines(), *"\n\n".join(texts).splitlines()]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _parts(table: list[list[str]], width: int | None) -> list[list[int]]:
+    """Columns in groups that fit the terminal, each after the first, which names the row."""
+    # What tabulate adds: two blanks to a heading, two between columns.
+    drawn = [max(len(names[0]) + 2, *map(len, names[1:])) + 2 for names in zip(*table, strict=True)]
+    parts, used = [[0]], drawn[0]
+    for column, own in enumerate(drawn[1:], 1):
+        if width is not None and len(parts[-1]) > 1 and used + own - 2 > width:
+            parts.append([0])
+            used = drawn[0]
+        parts[-1].append(column)
+        used += own
+    return parts
 
 
 def _ends(row: PlannedRow) -> list[str]:

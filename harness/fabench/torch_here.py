@@ -1,0 +1,26 @@
+"""torch as a child process imports it: all there and new enough, or one sentence that says what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fabench.errors import DeviceError
+
+OLDEST = (2, 9)
+"""As pyproject.toml has it; an installation made without asking it may hold an older one."""
+REMEDY = "install it (pytorch.org/get-started)"
+
+
+def imported() -> Any:
+    """The module. Raises DeviceError if it cannot be imported, is left over from a removed one, or is too old."""
+    try:
+        import torch
+
+        version, _ = str(torch.__version__), (torch.Tensor, torch.cuda, torch.backends)
+    except Exception as error:  # a broken build may raise anything
+        raise DeviceError(f"'torch' must be importable, got {type(error).__name__}: {error}; {REMEDY}") from error
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise DeviceError(f"'torch' must be {oldest} or newer, got {version}; {REMEDY}")
+    return torch
