@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fabench import records
+from fabench.cgroup import memory_limits
 from fabench.device import Device
 from fabench.errors import DeviceError
 from fabench.text import counted
@@ -93,13 +94,8 @@ def _host_memory() -> tuple[int, int]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     available = _from_lines("/proc/meminfo", "MemAvailable")
     free = int(available.split()[0]) * 1024 if available else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    limit = _read("/sys/fs/cgroup/memory.max") or _read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    used = _read("/sys/fs/cgroup/memory.current") or _read("/sys/fs/cgroup/memory/memory.usage_in_bytes")
-    if limit and limit.isdigit() and int(limit) < total:
-        total = int(limit)
-        if used and used.isdigit():
-            free = min(free, max(0, total - int(used)))
-    return total, free
+    limits = [(limit, used) for limit, used in memory_limits() if limit < total]
+    return min([total, *(limit for limit, _ in limits)]), min([free, *(max(0, limit - used) for limit, used in limits)])
 
 
 def _read(path: str) -> str | None:

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+from fabench.cgroup import oom_kills
 from fabench.family import Family
 from fabench.interpreter import Interpreter
 from fabench.protocol import Board, Lines, encode
@@ -124,16 +124,3 @@ class WorkerProcess:
         os.close(self._events)
         self._log.close()
         self.board.close()
-
-
-def oom_kills() -> int:
-    """Processes of this cgroup the kernel has killed for memory (cgroup v2 memory.events, v1 memory.oom_control)."""
-    places = [Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control")]
-    with contextlib.suppress(OSError):
-        own = [line[3:].strip("/") for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"]
-        places = [Path("/sys/fs/cgroup", path, "memory.events") for path in own] + places
-    for place in places:
-        with contextlib.suppress(OSError, ValueError):
-            fields = dict(line.split() for line in place.read_text().splitlines())
-            return int(fields.get("oom_kill", 0))
-    return 0
