@@ -71,6 +71,21 @@ def test_the_command_writes_a_file_and_keeps_what_it_did_not_measure(
     assert "sdpa-math" in done.output
 
 
+def test_a_file_that_was_kept_is_printed_and_any_other_refused(tmp_path: Path) -> None:
+    out = tmp_path / "calibration.json"
+    arguments = ["calibrate", "--device", "cpu", "--backend", "sdpa-math", "--lengths", "32", "--seeds", "1"]
+    made = CliRunner().invoke(main, [*arguments, "--out", str(out)])
+    printed = CliRunner().invoke(main, ["calibrate", str(out)])
+    assert printed.exit_code == 0, printed.output
+    assert set(made.stdout.strip().splitlines()) <= set(printed.stdout.splitlines())
+    assert "largest of dK: 0." in printed.stdout
+    for text in ("{}", "[]", "x", json.dumps({"schema": calibration.SCHEMA, "entries": [{"tensor": "O"}]})):
+        out.write_text(text)
+        refused = CliRunner().invoke(main, ["calibrate", str(out)])
+        assert refused.exit_code == 2
+        assert "must be a calibration" in refused.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

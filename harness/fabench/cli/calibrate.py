@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -10,6 +11,8 @@ from fabench.cli.stdout import say
 from fabench.errors import UsageError
 from fabench.output_files import check
 from fabench.text import counted
+
+TENSORS = ("O", "dQ", "dK", "dV")
 
 
 @click.command()
@@ -44,7 +47,8 @@ def command(
 ) -> None:
     """Write results/<device>/calibration-parity.json: max rho per backend, dtype, direction and N.
 
-    With --noise, calibration-noise.json: what `fabench diff` takes for noise.
+    Given such a file, prints it, and runs nothing. With --noise, calibration-noise.json: what `fabench diff` takes for
+    noise.
     """
     if what == "noise":
         from fabench.cli.calibrate_noise import calibrate_noise
@@ -52,9 +56,9 @@ def command(
         calibrate_noise(files, suite=suite, rounds=rounds, device=device, where=where, out=out)
         return
     if files:
-        raise UsageError(
-            f"'{files[0]}' is a result file, which only --noise takes; calibrating parity runs the backends"
-        )
+        for file in files:
+            say(kept(Path(file)))
+        return
     calibrate_parity(device, backends, seeds, parse_lengths(lengths), budget, out)
 
 
@@ -104,6 +108,44 @@ def calibrate_parity(
     click.echo(str(path), err=True)
 
 
+def kept(path: Path) -> str:
+    """What a file of parity's calibration says. Raises UsageError on any other file."""
+    from fabench.input_files import read_small
+    from fabench.parity.calibration import SCHEMA
+
+    try:
+        data = json.loads(read_small(path))
+        if data["schema"] != SCHEMA:
+            raise ValueError(data["schema"])
+        entries, cases = data["entries"], dict[str, int]()
+        for entry in entries:
+            if entry["tensor"] == "O":
+                cases[entry["backend"]] = cases.get(entry["backend"], 0) + entry["cases"]
+        by_tensor = {t: [e for e in entries if e["tensor"] == t] for t in TENSORS}
+        worst = {t: max(found, key=lambda e: e["max_rho"]) for t, found in by_tensor.items() if found}
+        where = f"{data['made'][:10]} on {data['device']}, torch {data['software']['torch']}"
+        lines = [
+            f"calibrated {where}, up to {counted(max(cases.values()), 'case')} each",
+            "",
+            table(entries),
+            "",
+            *(
+                f"largest of {tensor}: {e['max_rho']:.2f}, {e['backend']} on {e['worst_case']}"
+                for tensor, e in worst.items()
+            ),
+            "largest of all: rms rho {:.2f}, el {:.1f}".format(
+                *(max(e[k] for e in entries) for k in ("rms_rho", "max_el"))
+            ),
+            *(f"fails: {f['backend']} on {f['case']}: {f['reason'].split('; ')[0]}" for f in data["failures"]),
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"'{path}' must be a calibration that 'fabench calibrate' has written, got another file; "
+            "a result file is something which only --noise takes"
+        ) from error
+    return "\n".join(lines)
+
+
 def table(entries: list[dict[str, object]]) -> str:
     """Max rho (rms rho) by backend and dtype over all N, a column a tensor."""
     from tabulate import tabulate
@@ -113,12 +155,11 @@ def table(entries: list[dict[str, object]]) -> str:
         row = rows.setdefault((entry["backend"], entry["class"], entry["dtype"]), {})
         rho, rms = row.get(entry["tensor"], (0.0, 0.0))
         row[entry["tensor"]] = (max(rho, float(str(entry["max_rho"]))), max(rms, float(str(entry["rms_rho"]))))
-    tensors = ("O", "dQ", "dK", "dV")
     body = [
-        [*key, *(f"{row[t][0]:.2f} ({row[t][1]:.2f})" if t in row else "" for t in tensors)]
+        [*key, *(f"{row[t][0]:.2f} ({row[t][1]:.2f})" if t in row else "" for t in TENSORS)]
         for key, row in sorted(rows.items(), key=str)
     ]
-    headers = ["backend", "class", "dtype", *(f"{t}: max rho (rms)" for t in tensors)]
+    headers = ["backend", "class", "dtype", *(f"{t}: max rho (rms)" for t in TENSORS)]
     return tabulate(body, headers=headers, tablefmt="simple", disable_numparse=True)
 
 
