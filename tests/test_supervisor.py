@@ -79,6 +79,9 @@ class ScriptedWorker:
                 return None
             case "die" | "die in company":
                 raise WorkerDiedError("crashed", "the worker died of SIGSEGV")
+            case "spoils":
+                self.steps.popleft()
+                return {"ev": "spoilt", "row_id": row}
             case "ctrl-c":
                 raise KeyboardInterrupt
             case "oom-killed":

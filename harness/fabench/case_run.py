@@ -21,7 +21,7 @@ class CaseRun:
     alone: bool = False
     """A worker died while nobody was at work: rows go one by one, so that the next death has an owner."""
     doubtful: set[str] = field(default_factory=set)
-    """Rows under which a worker died that other backends had used before: they get one of their own, last."""
+    """Rows that get a worker of their own, last: one that others had used died under them, or they spoil theirs."""
     failed_starts: int = 0
 
     @property
@@ -34,6 +34,11 @@ class CaseRun:
         owed = [row for row in self.rows.values() if self.only_doubtful or row.row_id not in self.doubtful]
         self.jobs = owed[: 1 if self.alone or self.only_doubtful else None]
         return self.jobs
+
+    def set_apart(self, row_id: str) -> None:
+        """Give a row a worker of its own, and its time anew."""
+        self.doubtful.add(row_id)
+        self.used = {key: used for key, used in self.used.items() if key[0] != row_id}
 
     def at_work(self, board_row: int) -> PlannedRow | None:
         """The row whose calls were running, if it is still owed."""

@@ -66,7 +66,7 @@ class CaseWork:
 
     def _guard(self, job: Job, step: Callable[[], None]) -> bool:
         """Run one step of a job; on any exception its row ends here. True if the step went well."""
-        self.settings.restore()
+        self._restore(job.row_id)
         try:
             step()
         except BaseException as error:
@@ -77,9 +77,15 @@ class CaseWork:
             self.finish(job, failure.row_fields(), fatal=failure.fatal)
             return False
         finally:
-            self.settings.restore()
+            self._restore(job.row_id)
             self.board.leave()
         return True
+
+    def _restore(self, row_id: str) -> None:
+        """Put back what the row's backend has changed, and say so if that cannot be."""
+        self.settings.restore()
+        if self.settings.lost():
+            self.emit({"ev": "spoilt", "row_id": row_id})
 
     def finish(
         self,
@@ -130,6 +136,7 @@ class CaseWork:
                 guilty = next((job for job in alive if job.board_row == self.board.row), alive[0])
                 failure = classify(error, before_output=False)
                 self.board.leave()
+                self._restore(guilty.row_id)
                 self.finish(guilty, failure.row_fields(), fatal=failure.fatal)
                 launches.close(guilty.row_id)
                 alive.remove(guilty)
@@ -142,7 +149,7 @@ class CaseWork:
             return
 
     def _on_window(self, name: str, samples: list[float]) -> None:
-        self.settings.restore()
+        self._restore(name)
         self.board.leave()
         self.emit({"ev": "window", "row_id": name, "n": len(samples)})
 

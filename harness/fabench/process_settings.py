@@ -22,7 +22,9 @@ HANDLED = (
 """Signals whose handlers are put back: one that a backend left behind would be run inside another's call."""
 
 
-LIMITS = sorted(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+HARMLESS = (resource.RLIMIT_CORE,)
+"""Limits that no call of a backend meets, however low."""
 
 
 def _is_set(timer: int) -> bool:
@@ -36,6 +38,32 @@ def _clear(timer: int, _: bool) -> None:
 def _handle(number: signal.Signals, handler: Any) -> None:
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(number, handler)
+
+
+def _limit(number: int, was: tuple[int, int]) -> None:
+    """Both limits as they were; where the hard one may not be raised again, the soft one as high as it allows."""
+    try:
+        resource.setrlimit(number, was)
+    except (ValueError, OSError):
+        _, hard = resource.getrlimit(number)
+        resource.setrlimit(number, (hard if _is_above(was[0], hard) else was[0], hard))
+
+
+def _is_above(limit: int, other: int) -> bool:
+    """Infinity, which may be -1, is above every number."""
+    if resource.RLIM_INFINITY in (limit, other):
+        return limit != other and limit == resource.RLIM_INFINITY
+    return limit > other
+
+
+def hard_limits() -> dict[int, int]:
+    """The hard limits of this process that a backend may meet."""
+    return {number: resource.getrlimit(number)[1] for number in LIMITS if number not in HARMLESS}
+
+
+def lowered(before: dict[int, int], now: dict[int, int]) -> bool:
+    """True if a hard limit is lower than before: whoever may not raise it has lost that for good."""
+    return any(_is_above(before[number], limit) for number, limit in now.items())
 
 
 def _filters() -> tuple[Any, ...]:
@@ -70,7 +98,7 @@ def _go(folder: str) -> None:
 PROCESS_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     *((partial(_is_set, timer), partial(_clear, timer)) for timer in TIMERS),  # before the handlers that they call
     *((partial(signal.getsignal, number), partial(_handle, number)) for number in HANDLED),
-    *((partial(resource.getrlimit, limit), partial(resource.setrlimit, limit)) for limit in LIMITS),
+    *((partial(resource.getrlimit, limit), partial(_limit, limit)) for limit in LIMITS),
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (sys.getswitchinterval, sys.setswitchinterval),
     (sys.gettrace, sys.settrace),
@@ -81,4 +109,7 @@ PROCESS_SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (_filters, _set_filters),
     (_folder, _go),
 )
-"""How each is read and set. The environment is left alone: libraries write into it what they need."""
+"""How each is read and set. A hard limit may not be raised again by everybody: `spoilers` has what follows.
+
+The environment is left alone: libraries write into it what they need.
+"""

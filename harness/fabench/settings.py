@@ -11,7 +11,7 @@ import torch
 
 from fabench.modes import MODES
 from fabench.precisions import PRECISIONS, attribute
-from fabench.process_settings import PROCESS_SETTINGS
+from fabench.process_settings import PROCESS_SETTINGS, hard_limits, lowered
 
 _entered: list[Any] = []
 """Modes that were entered to undo others; one that is collected would undo itself."""
@@ -84,6 +84,7 @@ class Settings:
         for read, write in settings:
             with contextlib.suppress(AttributeError, RuntimeError):  # another version of torch may not have it
                 self._kept.append((read, write, read()))
+        self._hard = hard_limits()
 
     def restore(self) -> None:
         """Set what has changed since."""
@@ -91,5 +92,10 @@ class Settings:
             with contextlib.suppress(RuntimeError):  # torch refuses to read TF32 set through its newer interface
                 if read() == was:
                     continue
-            with contextlib.suppress(RuntimeError, OSError, ValueError):  # nor is a hard limit raised again
+            with contextlib.suppress(RuntimeError, OSError, ValueError):
                 write(was)
+
+    def lost(self) -> bool:
+        """True if something has changed for good since this was last asked: a hard limit could not be raised again."""
+        before, self._hard = self._hard, hard_limits()
+        return lowered(before, self._hard)

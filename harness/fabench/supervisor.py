@@ -14,6 +14,7 @@ from fabench.case_run import CaseRun
 from fabench.names import Status
 from fabench.plan import PlannedRow
 from fabench.protocol import CHECK, IDLE, PHASE_NAMES, REFERENCE, TIME, Board
+from fabench.spoilers import Spoilers
 from fabench.worker_process import WorkerDiedError
 
 START_LIMIT_S = 300.0
@@ -89,6 +90,7 @@ class Supervisor:
         self._described: set[str] = set()
         self._served: set[str] = set()
         self._condemned: set[str] = set()
+        self._spoilers = Spoilers()
         self._since_canary = 0
 
     def run_round(self, round_: int, rows: Iterable[PlannedRow], seed: int) -> None:
@@ -124,6 +126,7 @@ class Supervisor:
             began = self.clock()
             self.worker = self.start_worker()
             self._served = set()
+            self._spoilers.fresh_worker()
             self.worker.send({"cmd": "start", **self.start_command})
             while True:
                 event = self.worker.next_event(POLL_S)
@@ -158,9 +161,11 @@ class Supervisor:
 
     def _case(self, run: CaseRun, round_: int) -> None:
         """Run a case until no row is owed, replacing the worker each time it dies."""
+        for row_id in self._spoilers.apart(run.rows):
+            run.set_apart(row_id)
         while run.rows:
             self.sink.working(None, run.case)
-            if run.only_doubtful:
+            if run.only_doubtful or self._spoilers.unfit(run.rows.values()):
                 self._drop()
             try:
                 worker = self._ready_worker()
@@ -211,6 +216,9 @@ class Supervisor:
                     fields = failure("error", "the worker ended the case without this row")
                     self._finish(run, round_, row.row_id, fields)
                 return True
+            elif event["ev"] == "spoilt":
+                if self._is_spoilt(run, event["row_id"]):
+                    return False
             elif event["ev"] == "failed":
                 raise WorkerDiedError(event["status"], f"the harness failed: {event['message']}", event["traceback"])
             if event is not None:
@@ -252,14 +260,21 @@ class Supervisor:
         if board_row == REFERENCE:
             self._finish_all(run, round_, "error", f"the reference failed: {death}", death.traceback)
         elif guilty is not None and self._served > {guilty.backend} and guilty.backend not in self._condemned:
-            run.doubtful.add(guilty.row_id)
-            run.used = {key: used for key, used in run.used.items() if key[0] != guilty.row_id}
+            run.set_apart(guilty.row_id)
         elif guilty is not None:
             self._condemned.add(guilty.backend)
             self._finish(run, round_, guilty.row_id, failure(death.status, str(death), death.traceback))
         else:
             run.alone = True
         self._drop()
+
+    def _is_spoilt(self, run: CaseRun, row_id: str) -> bool:
+        """True if the worker must go because a row's backend changed it for good, and others use it too."""
+        backend = next(row.backend for row in run.jobs if row.row_id == row_id)
+        if not self._spoilers.seen(backend, self._served):
+            return False
+        run.set_apart(row_id)
+        return True
 
     def _finish(self, run: CaseRun, round_: int, row_id: str, fields: dict[str, Any], spans: Spans = ()) -> None:
         planned = run.rows.pop(row_id, None)

@@ -40,6 +40,8 @@ class Session:
         self.backends = registry.shipped()
         for spec in command["backend_files"]:
             self.backends.update({backend.name: backend for backend in registry.from_file(spec)})
+        self.settings.restore()
+        self.settings.lost()  # what a file gives away when it is loaded is no row's doing: it does so in every worker
         self.options = Options(**command["options"], null_ns=command.get("null_ns"))
         self.references = ReferenceStore(Path(command["store"]), self.device, self.options.reference)
 

@@ -26,7 +26,7 @@ FLAGS: dict[Flag, str] = {
     "wrong_memory": "memory grew with N² where the backend claims O(N)",
     "copied": "the backend copies its inputs into another layout, which is timed",
     "no_telemetry": "no clocks, power or throttling could be read",
-    "not_interleaved": "timed apart from the other backends: it did not fit beside them, or a worker had died",
+    "not_interleaved": "timed apart from the other backends: it did not fit beside them, or had a worker of its own",
 }
 """What each flag says about the number it stands beside."""
 
