@@ -143,6 +143,12 @@ def test_a_spec_that_names_no_file_is_one_sentence(spec: str, message: str) -> N
         registry.from_file(spec)
 
 
+def test_a_folder_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").mkdir()
+    with pytest.raises(BackendError, match=r"kernels\.py' must be a Python file, got a folder"):
+        registry.from_file(str(tmp_path / "kernels.py"))
+
+
 def test_two_backends_of_one_name_are_an_error() -> None:
     found = registry.shipped()
     with pytest.raises(BackendError, match=r"'naive' of mine\.py must have a name of its own"):

@@ -68,7 +68,8 @@ class FileSpec:
         elif not function.isidentifier():
             raise BackendError(f"'{spec}' must be FILE.py or FILE.py:function, got '{function}' as the function")
         if not Path(path).is_file():
-            raise BackendError(f"'{path}' must be a Python file, got no such file; give its path from here")
+            found = "a folder" if Path(path).is_dir() else "no such file"
+            raise BackendError(f"'{path}' must be a Python file, got {found}; give its path from here")
         return cls(Path(path), function or None)
 
     @property
