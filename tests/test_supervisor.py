@@ -11,7 +11,8 @@ import pytest
 from fabench.case import Case, row_id
 from fabench.plan import PlannedRow
 from fabench.protocol import CHECK, FIRST_ROW, IDLE, PREPARE, REFERENCE, TIME
-from fabench.supervisor import Limits, Spans, Supervisor
+from fabench.supervised import Limits, Spans
+from fabench.supervisor import Supervisor
 from fabench.worker_process import WorkerDiedError
 
 

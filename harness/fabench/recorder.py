@@ -22,7 +22,7 @@ from fabench.records import Canary, CostRecord, Env, Method, Peaks, Row
 from fabench.resultfile import Writer
 from fabench.runrecords import now
 from fabench.stats import quantiles
-from fabench.supervisor import Spans
+from fabench.supervised import Spans
 from fabench.text import printable
 
 SAMPLE_FIELDS = ("samples_ns", "quantiles", "K", "n", "stop_reason", "utilization", "telemetry")

@@ -25,7 +25,7 @@ from fabench.recorder import Recorder
 from fabench.request import Prepared, rerun_command
 from fabench.resultfile import ResultFile, Writer, read
 from fabench.runrecords import check_same, env_record, header, now
-from fabench.supervisor import Limits as RowLimits
+from fabench.supervised import Limits as RowLimits
 from fabench.supervisor import Supervisor
 from fabench.text import counted
 from fabench.worker_process import WorkerProcess
