@@ -21,8 +21,8 @@ from fabench_backends.cuda_flash.configs import Config, Mask
 
 EMULATION = Path(__file__).parent / "cuda_emulation"
 ARCH = "sm_90a"
-SMS = 4
-"""The emulated card is small, so that a few tiles fill it."""
+SMS, L2_BYTES = 4, 1 << 18
+"""The emulated card is small, so that a few tiles fill it, and K and V of a few heads."""
 
 
 @cache
@@ -35,22 +35,26 @@ def library(config: Config) -> ctypes.CDLL:
     folder.mkdir(exist_ok=True)
     result = folder / f"{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}.so"
     if not result.exists():
-        _sources(folder)
-        main = folder / f"{result.stem}.cpp"
-        params, kernel = PARAMS[config.kernel], config.kernel
-        main.write_text(
-            f'#include "ptx.cuh"\n#include "{config.source}"\n'
-            f'extern "C" long launch(const {params}* p, unsigned x, unsigned y, unsigned z, bool descending) {{\n'
-            f"    struct Call {{ const {params}* p; void operator()() const {{ {kernel}(*p); }} }};\n"
-            f"    emulator::launch(Call{{p}}, x, y, z, {config.tile.threads}, descending);\n"
-            "    return emulator::bank_conflicts;\n}\n"
-        )
-        macros = [f"-D{name}={value}" for name, value in config.macros.items()]
-        flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", "-w", "-fno-strict-aliasing"]
-        partial = result.with_suffix(".partial")
-        subprocess.run([compiler, *flags, *macros, str(main), "-o", str(partial)], check=True, timeout=300)
-        partial.rename(result)
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # other test processes may compile the same right now
+            _compile(compiler, config, Path(own)).rename(result)
     return ctypes.CDLL(str(result))
+
+
+def _compile(compiler: str, config: Config, folder: Path) -> Path:
+    _sources(folder)
+    params, kernel = PARAMS[config.kernel], config.kernel
+    main, made = folder / "main.cpp", folder / "main.so"
+    main.write_text(
+        f'#include "ptx.cuh"\n#include "{config.source}"\n'
+        f'extern "C" long launch(const {params}* p, unsigned x, unsigned y, unsigned z, bool descending) {{\n'
+        f"    struct Call {{ const {params}* p; void operator()() const {{ {kernel}(*p); }} }};\n"
+        f"    emulator::launch(Call{{p}}, x, y, z, {config.tile.threads}, descending);\n"
+        "    return emulator::bank_conflicts;\n}\n"
+    )
+    macros = [f"-D{name}={value}" for name, value in config.macros.items()]
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", "-w", "-fno-strict-aliasing"]
+    subprocess.run([compiler, *flags, *macros, str(main), "-o", str(made)], check=True, timeout=300)
+    return made
 
 
 PARAMS = {
@@ -117,7 +121,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[EmulatedKernel]]:
     for module in (v1_ops, v2_ops):
         monkeypatch.setattr(module, "check", lambda *args: None)
         monkeypatch.setattr(module, "remembered", module.numbers)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=SMS))
+    card = SimpleNamespace(multi_processor_count=SMS, L2_cache_size=L2_BYTES)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(EmulatedKernel, "descending", False)
     monkeypatch.setattr(EmulatedKernel, "bank_conflicts", 0)
     yield EmulatedKernel

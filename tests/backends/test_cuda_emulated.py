@@ -12,7 +12,7 @@ import torch
 from cuda_emulator import EmulatedKernel, emulated
 from fabench.backend import Backend
 from fabench.case import Case
-from fabench_backends.cuda_flash import cuda_v1, cuda_v2, cuda_v2_deterministic, v2_ops
+from fabench_backends.cuda_flash import api, cuda_v1, cuda_v2, cuda_v2_deterministic, v2_ops
 from plain_attention import CASES, SHAPE, check, expected, run, tensors
 
 __all__ = ["emulated"]
@@ -105,6 +105,16 @@ def test_keys_are_split_where_few_queries_would_leave_the_card_idle(monkeypatch:
     check(cuda_v2, replace(case, causal=True, window=(100, 0), Nq=130), lse=True)
     check(cuda_v2, replace(case, heads=4, d=40, dv=24, softcap=3.0, causal=True, alignment="top_left"), lse=True)
     assert max(split) > 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_go_side_by_side_as_far_as_l2_holds_their_keys_and_the_last_round_may_be_short(causal: bool) -> None:
+    case = replace(SMALL, batch=5, heads=2, kv_heads=1, Nq=130, Nk=200, causal=causal, direction="forward")
+    q, k, v = (api.layout(t) for t in tensors(case)[:3])
+    low, high = api.band(case.Nq, case.Nk, causal, None, "bottom_right")
+
+    assert v2_ops.plan(q, k, v, 0.125, 0.0, low, high).grid == (4, 2, 3)  # 10 heads, K and V of two in half of 256 KiB
+    check(cuda_v2, case, lse=True)
 
 
 @pytest.mark.parametrize("scale", [-0.3, 0.0, 1.0])

@@ -86,6 +86,7 @@ inline float exp2_approx(float x) {
 }
 inline u32 read_thread_id() { return threadIdx.x; }
 inline u32 read_block_id() { return blockIdx.x; }
+inline u32 read_block_z() { return blockIdx.z; }
 inline float select(bool condition, float x, float y) { return condition ? x : y; }
 inline int uniform(int x) {
     auto* all = emulator::exchange({u32(x)});

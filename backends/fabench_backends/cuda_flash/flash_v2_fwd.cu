@@ -86,14 +86,21 @@ __device__ __forceinline__ void exponentiate(u32 (&P)[4], Rows& rows, const Scor
     }
 }
 
+// Which of batch * heads a CTA works on. On grid.x are as many heads as have their K and V in L2 at once (api.py), on
+// grid.z the next ones, or the splits of all. Of the heads on grid.x all first tiles come first: those with most keys
+// (the last of a causal head), and the short ones fill the tail.
+__device__ __forceinline__ int read_head_index(const ForwardParams& p) {
+    return (p.splits > 1 ? 0 : read_block_z() * gridDim.x) + read_block_id();
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_CTAS) flash_v2_fwd(const __grid_constant__ ForwardParams p) {
     extern __shared__ __align__(128) unsigned char smem[];
     const u32 smem_base = smem_address(smem);
     const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
 
-    // Heads on grid.x, so that the first tiles of all heads come first: those with most keys (the last of a causal
-    // head), and the short ones fill the tail.
-    const int batch_id = blockIdx.x / p.heads, head_id = blockIdx.x % p.heads, kv_head_id = head_id / p.group;
+    const int head_index = read_head_index(p);
+    if (head_index >= p.batch * p.heads) return;
+    const int batch_id = head_index / p.heads, head_id = head_index % p.heads, kv_head_id = head_id / p.group;
     const int q0 = (MASK ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * BLOCK_Q;
     const Band band{p.low, p.high, p.Nq, p.Nk};
 
@@ -196,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_CTAS) flash_v2_fwd(con
 
     // O = O / l and LSE = ln(l) + max; a row that sees no key is O = 0, LSE = -inf.
     const int first_row = q0 + warp_id * WARP_Q + lane_id / 4;
-    const i64 row0 = (i64(blockIdx.z) * gridDim.x + blockIdx.x) * p.Nq;
+    const i64 row0 = (i64(read_block_z()) * gridDim.x + read_block_id()) * p.Nq;  // of this head, and split
     float* LSE = p.splits > 1 ? p.lse_partial : p.lse;
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
@@ -228,7 +235,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_CTAS) flash_v2_fwd(con
     }
 
     // Through shared memory, for whole 16-byte stores: each warp reuses its own rows of Q.
-    u16* O_global = p.o + batch_id * p.o_batch + head_id * p.o_head;
+    const int head = read_head_index(p);
+    u16* O_global = p.o + head / p.heads * p.o_batch + head % p.heads * p.o_head;
     store_tile<D>(smem, O, 1.f, warp_id * WARP_Q, 0, lane_id);
     __syncwarp();
     copy_out<D, WARP_Q, D>(O_global + q0 * p.o_row, p.o_row, smem, warp_id * WARP_Q, 0, p.Nq - q0, p.dv, lane_id);

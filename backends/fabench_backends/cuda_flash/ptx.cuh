@@ -93,6 +93,11 @@ __device__ __forceinline__ u32 read_block_id() {
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
     return block;
 }
+__device__ __forceinline__ u32 read_block_z() {
+    u32 block;
+    asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(block));
+    return block;
+}
 
 // x, the same in all lanes, in a way that lets the compiler keep it in a uniform register.
 __device__ __forceinline__ int uniform(int x) { return __reduce_max_sync(~0u, x); }

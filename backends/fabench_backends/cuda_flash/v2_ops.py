@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on
+from fabench.grid import side_by_side
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import (
     MAX_GRID_Y,
@@ -100,15 +101,18 @@ def plan(q: Layout, k: Layout, v: Layout, scale: float, softcap: float, low: int
     q_tiles = ceil_div(Nq, tile.block_q)
     if q_tiles > MAX_GRID_Y:
         raise ValueError(f"q must have at most {MAX_GRID_Y * tile.block_q} rows with head dim {d}, got {Nq}")
-    slots = torch.cuda.get_device_properties(q.device).multi_processor_count * tile.min_ctas
+    card = torch.cuda.get_device_properties(q.device)
+    slots = card.multi_processor_count * tile.min_ctas
     splits = choose_splits(batch * heads * q_tiles, ceil_div(Nk, tile.block_kv), slots)
     combine = helper("flash_fwd_combine", q) if splits > 1 else None
     warps = combine.config.tile.threads // 32 if combine else 1
+    group = heads // k.shape[1]
+    wide = side_by_side(batch * heads, group, Nk * (d + dv) * q.dtype.itemsize, card.L2_cache_size)
     return Plan(
         main,
-        (batch * heads, q_tiles, splits),
+        (batch * heads, q_tiles, splits) if splits > 1 else (wide, q_tiles, ceil_div(batch * heads, wide)),
         ForwardParams(
-            batch=batch, heads=heads, group=heads // k.shape[1], Nq=Nq, Nk=Nk, d=d, dv=dv, low=low, high=high,
+            batch=batch, heads=heads, group=group, Nq=Nq, Nk=Nk, d=d, dv=dv, low=low, high=high,
             splits=splits, scale=scale, softcap=softcap, **strides(q=q, k=k, v=v, o=dense(q, batch, heads, Nq, dv)),
         ),
         combine,

@@ -7,7 +7,15 @@ import triton.language as tl
 
 from fabench_backends.triton_flash.gradients import derivative, exp2_lse, probabilities
 from fabench_backends.triton_flash.masks import around, query_tiles
-from fabench_backends.triton_flash.primitives import RUNTIME_INTS, dot_transposed, load_tile, place, scores, store_tile
+from fabench_backends.triton_flash.primitives import (
+    RUNTIME_INTS,
+    dot_transposed,
+    head_and_tile,
+    load_tile,
+    place,
+    scores,
+    store_tile,
+)
 
 
 @triton.jit
@@ -106,6 +114,7 @@ def triton_flash_backward_dkdv(
     stride_dvn,
     heads,
     heads_total,
+    side_by_side,
     group,
     Nq,
     Nk,
@@ -129,11 +138,9 @@ def triton_flash_backward_dkdv(
     TMA: tl.constexpr,
 ):
     """dK and dV of one key tile of one kv head. Grid: heads_total (here batch·kv_heads) · cdiv(Nk, BLOCK_N)."""
-    program = tl.program_id(0).to(tl.int64)
-    tile = (program // heads_total).to(tl.int32)  # under a causal mask the first key tile is the heaviest
+    index, tile = head_and_tile(heads_total, side_by_side, tl.cdiv(Nk, BLOCK_N))  # causal: the first is the heaviest
     kv_heads = heads // group
-    batch = (program % heads_total) // kv_heads
-    kv_head = (program % heads_total) % kv_heads
+    batch, kv_head = index // kv_heads, index % kv_heads
     band = (offset, left, right)
 
     row = tile * BLOCK_N

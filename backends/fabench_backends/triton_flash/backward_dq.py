@@ -7,7 +7,15 @@ import triton.language as tl
 
 from fabench_backends.triton_flash.gradients import derivative, exp2_lse, probabilities
 from fabench_backends.triton_flash.masks import around, key_tiles
-from fabench_backends.triton_flash.primitives import RUNTIME_INTS, dot_transposed, load_tile, place, scores, store_tile
+from fabench_backends.triton_flash.primitives import (
+    RUNTIME_INTS,
+    dot_transposed,
+    head_and_tile,
+    load_tile,
+    place,
+    scores,
+    store_tile,
+)
 
 
 @triton.jit
@@ -96,6 +104,7 @@ def triton_flash_backward_dq(
     stride_dqn,
     heads,
     heads_total,
+    side_by_side,
     group,
     Nq,
     Nk,
@@ -120,10 +129,9 @@ def triton_flash_backward_dq(
     HAS_DLSE: tl.constexpr,
 ):
     """dQ and delta of one query tile of one head. Grid: heads_total · cdiv(Nq, BLOCK_M), heavy causal tiles first."""
-    program = tl.program_id(0).to(tl.int64)
-    tile = (tl.cdiv(Nq, BLOCK_M) - 1 - program // heads_total).to(tl.int32)
-    batch = (program % heads_total) // heads
-    head = (program % heads_total) % heads
+    index, light = head_and_tile(heads_total, side_by_side, tl.cdiv(Nq, BLOCK_M))
+    tile = tl.cdiv(Nq, BLOCK_M) - 1 - light
+    batch, head = index // heads, index % heads
     k_place = place(stride_kb, stride_kh, stride_kn, batch, head // group, ALIGN)
     v_place = place(stride_vb, stride_vh, stride_vn, batch, head // group, ALIGN)
     band = (offset, left, right)

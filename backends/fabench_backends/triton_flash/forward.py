@@ -6,7 +6,15 @@ import triton
 import triton.language as tl
 
 from fabench_backends.triton_flash.masks import around, key_tiles, visible
-from fabench_backends.triton_flash.primitives import RUNTIME_INTS, dot_transposed, load_tile, place, scores, store_tile
+from fabench_backends.triton_flash.primitives import (
+    RUNTIME_INTS,
+    dot_transposed,
+    head_and_tile,
+    load_tile,
+    place,
+    scores,
+    store_tile,
+)
 
 LN2 = tl.constexpr(0.6931471805599453)
 
@@ -112,6 +120,7 @@ def triton_flash_forward(
     stride_on,
     heads,
     heads_total,
+    side_by_side,
     group,
     Nq,
     Nk,
@@ -133,12 +142,11 @@ def triton_flash_forward(
     ALIGN: tl.constexpr,
     TMA: tl.constexpr,
 ):
-    """O and LSE of one query tile of one head. Grid: heads_total · cdiv(Nq, BLOCK_M), heads fastest."""
-    program = tl.program_id(0).to(tl.int64)
+    """O and LSE of one query tile of one head. Grid: heads_total · cdiv(Nq, BLOCK_M), ordered by head_and_tile."""
+    index, light = head_and_tile(heads_total, side_by_side, tl.cdiv(Nq, BLOCK_M))
     # Under a causal mask the last query tile has the most keys: heavy tiles start first, light ones fill the tail.
-    tile = (tl.cdiv(Nq, BLOCK_M) - 1 - program // heads_total).to(tl.int32)
-    batch = (program % heads_total) // heads
-    head = (program % heads_total) % heads
+    tile = tl.cdiv(Nq, BLOCK_M) - 1 - light
+    batch, head = index // heads, index % heads
     q_place = place(stride_qb, stride_qh, stride_qn, batch, head, ALIGN)
     k_place = place(stride_kb, stride_kh, stride_kn, batch, head // group, ALIGN)
     v_place = place(stride_vb, stride_vh, stride_vn, batch, head // group, ALIGN)

@@ -18,6 +18,7 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fabench.attention_op import Layout, on
+from fabench.grid import side_by_side
 from fabench_backends.triton_flash import interpreter, tuner
 from fabench_backends.triton_flash.backward_dkdv import triton_flash_backward_dkdv
 from fabench_backends.triton_flash.backward_dq import triton_flash_backward_dq
@@ -27,6 +28,7 @@ from fabench_backends.triton_flash.forward import triton_flash_forward
 
 Choices = dict[Kernel, Config]
 MAX_PROGRAMS = 2**31 - 1
+INTERPRETED_L2_BYTES = 1 << 17
 
 if interpreter.INTERPRETED:
     interpreter.repair()
@@ -80,6 +82,12 @@ def rebased(facts: dict[str, Any], tensor: torch.Tensor) -> TensorDescriptor:
     return made
 
 
+@cache
+def l2_bytes(device: torch.device) -> int:
+    """The size of L2; the interpreter has none, and takes that of a small card."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else INTERPRETED_L2_BYTES
+
+
 @dataclass
 class Launch:
     """One kernel in one configuration, with all of its arguments but the tensors."""
@@ -121,6 +129,7 @@ class Plan:
         self.q, self.k, self.v, self.band, self.scale = q, k, v, band, scale
         self.batch, self.heads, self.Nq, self.d = q.shape
         self.kv_heads, self.Nk, self.dv = v.shape[1:]
+        self.group = self.heads // max(1, self.kv_heads)
         self.factors: Factors = factors(scale, softcap)
         self.ready: dict[Any, Launch] = {}
 
@@ -136,8 +145,11 @@ class Plan:
         heads_total = self.batch * (self.heads if role.by_queries else self.kv_heads)
         programs = heads_total * triton.cdiv(N, getattr(config, own))
         require(programs <= MAX_PROGRAMS, f"the grid must have at most {MAX_PROGRAMS} programs, got {programs}")
-        tma = config.tma and all(takes_descriptor(tensors[i]) for i in role.streamed)
         size = tensors[0].element_size()
+        # What passes by a tile: K and V, which a group of heads shares, or Q and dO of a group.
+        shared, rows_streamed = (self.group, self.Nk) if role.by_queries else (1, self.Nq * self.group)
+        wide = side_by_side(heads_total, shared, rows_streamed * (self.d + self.dv) * size, l2_bytes(self.q.device))
+        tma = config.tma and all(takes_descriptor(tensors[i]) for i in role.streamed)
         steps = [step for i in role.strided for step in strides(tensors[i])]
         # Elements, up to 16 bytes of them, that every row of every tensor starts on a multiple of.
         align = math.gcd(16 // size, *steps, *(tensors[i].data_ptr() // size for i in role.strided))
@@ -160,7 +172,7 @@ class Plan:
         return Launch(
             role.function, config, (programs, 1, 1), rows, role.streamed if tma else (),
             (
-                *(step // align for step in steps), self.heads, heads_total, self.heads // self.kv_heads,
+                *(step // align for step in steps), self.heads, heads_total, wide, self.group,
                 self.Nq, self.Nk, *self.band, self.factors.score_scale, self.factors.exp2_scale, *scalars,
             ),
             {name: constants[name] for name in role.function.arg_names if name in constants},

@@ -11,8 +11,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-RUNTIME_INTS = ["heads", "heads_total", "group", "Nq", "Nk", "offset", "left", "right"]
+RUNTIME_INTS = ["heads", "heads_total", "side_by_side", "group", "Nq", "Nk", "offset", "left", "right"]
 """Arguments (beside the strides) that Triton must not compile a kernel a value for."""
+
+
+@triton.jit
+def head_and_tile(heads_total, side_by_side, tiles):
+    """This program's head of `heads_total` and tile of `tiles`: `side_by_side` heads a round, heads fastest."""
+    program = tl.program_id(0).to(tl.int64)
+    in_a_round = tl.cast(side_by_side, tl.int64) * tiles
+    first, inside = program // in_a_round * side_by_side, program % in_a_round
+    wide = tl.minimum(side_by_side, heads_total - first)
+    return first + inside % wide, (inside // wide).to(tl.int32)
 
 
 @triton.jit
