@@ -12,7 +12,8 @@ import pytest
 from fabench.case import Case
 from fabench.parity.battery import EVERYWHERE
 from fabench.parity.budget import Budget
-from fabench.parity.session import Left, Session, Target
+from fabench.parity.session import Left, Session
+from fabench.parity.target import Target
 from fabench.parity.trial import Result, Trial
 from proof import CPU
 

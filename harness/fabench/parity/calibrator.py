@@ -18,7 +18,7 @@ from fabench.input_files import read_small
 from fabench.names import Inputs
 from fabench.output_files import write_text
 from fabench.parity.calibration import NAME, SCHEMA
-from fabench.parity.session import ParityInterpreter
+from fabench.parity.target import ParityInterpreter
 from fabench.probe import Probe
 from fabench.protocol import FIRST_ROW
 from fabench.worker_process import WorkerDiedError, WorkerProcess

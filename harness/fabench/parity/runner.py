@@ -20,8 +20,9 @@ from fabench.parity.battery import Request
 from fabench.parity.budget import Budget
 from fabench.parity.memory_words import of_memory
 from fabench.parity.scout import scout
-from fabench.parity.session import Left, Session, Target, fails
+from fabench.parity.session import Left, Session, fails
 from fabench.parity.shrink import shrink
+from fabench.parity.target import Target
 from fabench.parity.thresholds import WARN_RHO
 from fabench.parity.trial import Result, Trial
 from fabench.parity.verdict import Finding, Verdict, findings, merged

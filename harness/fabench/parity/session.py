@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fabench.device import Device
 from fabench.errors import InternalError, UsageError
-from fabench.interpreter import Interpreter
+from fabench.parity.ahead import Ahead
 from fabench.parity.budget import Budget, is_compiling
+from fabench.parity.target import Target
 from fabench.parity.trial import BAD_ENDINGS, PROBES, Ending, ProbeName, Result, Trial
 from fabench.protocol import FIRST_ROW, IDLE
 from fabench.text import seconds_text
@@ -29,15 +29,6 @@ MOST_DEATHS = 20
 LATER_LIMIT, LEAST_LATER_S = 0.2, 2.0
 """After a first hang, later ones are given up after this part of the limit, but no less than 2 s."""
 MOST_DIAGNOSED, SURE_VOTES, LOOK_EVERY = 16, 3, 7
-
-
-@dataclass(frozen=True)
-class Target:
-    """The kernel: its name in the worker, and where it comes from."""
-
-    name: str
-    device: Device
-    backend_files: tuple[str, ...] = ()
 
 
 @dataclass
@@ -73,6 +64,10 @@ class Session:
     """Probes of a trial that the budget ended."""
     given_up_s: float | None = None
     """How long a call had run when it did; 0 if none was running."""
+    ahead: Ahead = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.target.start)
 
     def run(self, trials: Sequence[Trial], on_result: Callable[[Result], None], *, fail_fast: bool = False) -> Left:
         """Run the trials in order; what the budget cuts off is returned."""
@@ -88,6 +83,7 @@ class Session:
                 return Left(len(trials) - i, "it was interrupted", interrupted=True)
             for result in results:
                 on_result(result)
+            self.ahead.look(results, trials[i + 1 :])
             if self.given_up_s is not None:
                 return Left(len(trials) - i - 1, self.budget.why, probes=self.given_up)
             if fail_fast and any(r.bad for r in results):
@@ -171,7 +167,11 @@ class Session:
         return [f"the budget ended a call after {ran}, which is no failure; a call that takes {limit} is one, a hang"]
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker, and those that compile for it."""
+        self.ahead.close()
+        self._end()
+
+    def _end(self) -> None:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
@@ -179,21 +179,13 @@ class Session:
     def _drop(self) -> None:
         if self.worker is not None:
             self.worker.kill()
-            self.close()
+            self._end()
 
     def _ready(self) -> WorkerProcess:
         if self.worker is not None:
             return self.worker
         began = self.clock()
-        self.worker = WorkerProcess(ParityInterpreter())
-        self.worker.send(
-            {
-                "cmd": "start",
-                "device": self.target.device.to_json(),
-                "backend": self.target.name,
-                "backend_files": list(self.target.backend_files),
-            }
-        )
+        self.worker = self.target.start()
         while self.clock() - began < START_LIMIT_S:
             event = self.worker.next_event(POLL_S)
             if event is not None and event["ev"] == "ready":
@@ -255,14 +247,6 @@ class Session:
         return [
             Result(p, trial, "skipped", f"{'given up' if p == begun else 'not run'}: {self.budget.why}") for p in left
         ]
-
-
-class ParityInterpreter(Interpreter):
-    """Starts this package's worker in the place of run's."""
-
-    def command(self, module: str, *arguments: str) -> list[str]:
-        """The command of the parity worker, whichever module is asked for."""
-        return super().command("fabench.parity.worker", *arguments)
 
 
 class _HungError(Exception):

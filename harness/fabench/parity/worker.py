@@ -5,6 +5,8 @@ Run as `python -m fabench.parity.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import Any
 
@@ -55,6 +57,24 @@ class Session:
         for result in examiner.run(trial):
             self.emit({"ev": "result", "result": result.to_json()})
         self.emit({"ev": "trial_done"})
+
+    def ahead(self, command: dict[str, Any]) -> None:
+        """Call the kernel on each trial, so that it has been compiled; what it answers or raises is of no interest.
+
+        Does not return: a process that compiles ahead has nothing to say, and no use after that.
+        """
+        from fabench.parity.bench import Bench
+        from fabench.settings import multiply_exactly
+
+        multiply_exactly()
+        for data in command["trials"]:
+            bench = Bench(self.subject, Trial.from_json(data))
+            with contextlib.suppress(Exception):
+                if not self.subject.reasons(bench.case):
+                    bench.call(bench.tensors, backward=bench.backward)
+                    if bench.lse:
+                        bench.call(bench.tensors, lse=True, backward=bench.backward)
+        os._exit(0)
 
     def _on_probe(self, name: str) -> None:
         self.probe_row = FIRST_ROW + PROBES.index(name)
