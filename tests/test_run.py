@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from fabench.cli import main
 
 PLANTED = Path(__file__).parent / "planted" / "bad_backends.py"
 
@@ -196,6 +199,17 @@ def test_an_unwritable_path_is_an_error_before_any_work(suite: Path) -> None:
     assert done.returncode == 2
     assert "cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_runs_that_begin_in_the_same_second_write_a_file_each(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(suite.parent)
+    monkeypatch.setattr("fabench.runner.now", lambda: "2026-01-02T03:04:05+00:00")
+    runs = [CliRunner().invoke(main, ["run", str(suite), "--device", "cpu"]) for _ in range(2)]
+
+    assert [run.exit_code for run in runs] == [0, 0]
+    [folder] = (suite.parent / "results").iterdir()
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["tiny-20260102T030405Z-2.jsonl", "tiny-20260102T030405Z.jsonl"]
 
 
 @pytest.mark.parametrize("group", [True, False], ids=["the whole group", "the parent alone"])

@@ -352,6 +352,34 @@ def test_a_part_of_a_file_is_shown_as_a_part(path: Path) -> None:
     assert "28 of 30 rows are there" in show(path, "--allow-partial")
 
 
+def test_a_run_on_a_busy_cpu_says_so_beside_its_numbers(tmp_path: Path) -> None:
+    env = make.env()
+    busy = env.model_copy(
+        update={
+            "identity": env.identity.model_copy(update={"device_type": "cpu", "threads": 2}),
+            "session": env.session.model_copy(update={"load_1min": 5.04, "affinity": [0, 1]}),
+        }
+    )
+    path = make.build(tmp_path / "run.jsonl", [make.row(make.case())], envs=[busy])
+
+    assert show(path).endswith(
+        f"\n\n{path}: the machine was busy when the run began (load 5.0 over the last minute on 2 cores, and 2 threads "
+        "to measure with): its times may be many times too long\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["show", "plot", "report"])
+def test_a_file_that_is_named_twice_is_not_counted_twice(path: Path, command: str) -> None:
+    other = path.with_name("link.jsonl")
+    other.symlink_to(path)
+    out = [] if command == "show" else ["--out", str(path.with_name("out"))]
+
+    result = CliRunner().invoke(main, [command, str(path), str(other), *out])
+
+    assert result.exit_code == 2
+    assert f"'{other}' must be given once, and is given twice, as '{path}' too; leave one of them out" in result.stderr
+
+
 def test_a_stopped_run_says_how_much_is_missing(tmp_path: Path) -> None:
     path = make.build(tmp_path / "run.jsonl", [make.row(make.case())], head=make.header(planned_rows=9), complete=False)
 

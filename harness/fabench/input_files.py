@@ -6,7 +6,10 @@ import errno
 import os
 import select
 import stat
+from collections.abc import Sequence
 from typing import BinaryIO
+
+from fabench.errors import UsageError
 
 MOST_BYTES = 256 * 2**20
 """More than a list of rows, waivers or a calibration holds; what is larger is another kind of file."""
@@ -19,6 +22,17 @@ def kind(path: str | os.PathLike[str]) -> str:
     mode = os.stat(path).st_mode
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
     return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def given_once(files: Sequence[str]) -> None:
+    """Raises UsageError if a file is named twice: all that it holds would be shown, and counted, two times."""
+    seen: dict[str, str] = {}
+    for name in files:
+        place = os.path.realpath(name)
+        if place in seen:
+            also = "" if seen[place] == name else f", as '{seen[place]}' too"
+            raise UsageError(f"'{name}' must be given once, and is given twice{also}; leave one of them out")
+        seen[place] = name
 
 
 def open_input(path: str | os.PathLike[str]) -> BinaryIO:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
+import itertools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fabench import progress
 from fabench.ab import side_path, turns
 from fabench.busy import warning
+from fabench.errors import InternalError, RecordError
 from fabench.in_process import InProcessWorker
 from fabench.lock import device_lock
 from fabench.measure.peaks import limits
@@ -25,6 +26,7 @@ from fabench.recorder import Recorder
 from fabench.request import Prepared, rerun_command
 from fabench.resultfile import ResultFile, Writer, read
 from fabench.runrecords import check_same, env_record, header, now
+from fabench.scratch import scratch
 from fabench.supervised import Limits as RowLimits
 from fabench.supervisor import Supervisor
 from fabench.text import counted
@@ -75,7 +77,7 @@ def execute(sides: Sequence[Prepared], notify: Callable[[str], None]) -> list[Ou
         if busy := warning(probe):
             notify(busy)
         poller = stack.enter_context(Poller(probe.device))
-        store = stack.enter_context(tempfile.TemporaryDirectory(prefix="fabench-"))
+        store = stack.enter_context(scratch())
         owed = [owed_rows(ready, writer) for ready, writer in zip(sides, writers, strict=True)]
         total = sum(len(rows) for rounds in owed for rows in rounds.values())
         display = stack.enter_context(progress.shown(total))
@@ -167,19 +169,25 @@ def open_writer(ready: Prepared, session_id: str, sides: Sequence[Prepared]) -> 
     request, loaded = ready.request, ready.suite
     if request.resume is not None:
         return Writer.resume(request.resume)
-    path = request.out or default_path(ready)
     side = next(i for i, other in enumerate(sides) if other is ready)
-    label: Literal["a", "b"] | None = None
-    if len(sides) == 2:
-        path, label = side_path(path, side), ("a", "b")[side]
-    rows = len(ready.plan.rows)
-    return Writer.create(path, header(loaded, request.argv, request.filter, rows, session_id, label))
+    label: Literal["a", "b"] | None = ("a", "b")[side] if len(sides) == 2 else None
+    first = header(loaded, request.argv, request.filter, len(ready.plan.rows), session_id, label)
+    for path in [request.out] if request.out is not None else default_paths(ready):
+        own = path if label is None else side_path(path, side)
+        try:
+            return Writer.create(own, first)
+        except RecordError:
+            if request.out is not None or not own.exists():
+                raise
+    raise InternalError("names of result files do not run out")
 
 
-def default_path(ready: Prepared) -> Path:
-    """results/<device>/<suite>-<time>.jsonl under the current folder."""
+def default_paths(ready: Prepared) -> Iterator[Path]:
+    """results/<device>/<suite>-<time>.jsonl under the current folder, or the next name that no other run has taken."""
     stamp = now().replace(":", "").replace("-", "").replace("+0000", "Z")
-    return Path("results", ready.probe.device.slug, f"{ready.suite.name}-{stamp}.jsonl")
+    for number in itertools.count(1):
+        again = f"-{number}" if number > 1 else ""
+        yield Path("results", ready.probe.device.slug, f"{ready.suite.name}-{stamp}{again}.jsonl")
 
 
 def start_command(ready: Prepared, store: str) -> dict[str, Any]:

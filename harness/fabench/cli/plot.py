@@ -8,6 +8,7 @@ import click
 
 from fabench.cli.stdout import say
 from fabench.errors import UsageError
+from fabench.input_files import given_once
 from fabench.output_files import writing
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -71,6 +72,7 @@ def command(
     sources = [find(name) for name in against]
     places = {kind: [out] if single else [out / f"{kind.name}{suffix}" for suffix in SUFFIXES[:2]] for kind in chosen}
     check_targets([path for paths in places.values() for path in paths], [*map(Path, files), *sources])
+    given_once(files)
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     others = read_against(against, allow_partial)
     for warning in (text for result in [*results, *others] for text in result.warnings):

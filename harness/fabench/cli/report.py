@@ -8,6 +8,7 @@ import click
 
 from fabench.cli.stdout import say
 from fabench.errors import UsageError
+from fabench.input_files import given_once
 from fabench.output_files import write_text
 
 
@@ -48,6 +49,7 @@ def command(
 
     sources = [find(name) for name in against]
     check_targets([out], [*map(Path, files), *sources])
+    given_once(files)
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     others = read_against(against, allow_partial)
     for warning in (text for result in [*results, *others] for text in result.warnings):

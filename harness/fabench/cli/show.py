@@ -6,6 +6,7 @@ import click
 
 from fabench.cli.stdout import say
 from fabench.errors import UsageError
+from fabench.input_files import given_once
 from fabench.names import FORMATS
 
 
@@ -86,6 +87,7 @@ def command(
         names = ("tflops",)
     layout = Layout(axis_names(row, "--row"), axis_names(col, "--col", "value"), names, sort, interval)
     condition = None if where is None else Condition.parse(where)
+    given_once(files)
     results = [read(file, allow_partial=allow_partial, samples=False) for file in files]
     others = read_against(against, allow_partial)
     for warning in (text for result in [*results, *others] for text in result.warnings):

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from fabench.busy import afterwards
 from fabench.errors import UsageError
 from fabench.resultfile import ResultFile
 from fabench.text import counted
@@ -42,8 +43,9 @@ def show(
     parts = [_claims(result, width) for result in [*results, *against] if claims(result)]
     if outcomes or any(result.rows for result in results):
         parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
-    stopped = [wrapped(text, width, "  ") for result in [*results, *against] if (text := _stopped(result))]
-    return "\n\n".join([*(parts or ["no rows"]), *stopped])
+    files = [*results, *against]
+    doubts = [wrapped(text, width, "  ") for result in files for text in (*_busy(result), *_stopped(result))]
+    return "\n\n".join([*(parts or ["no rows"]), *doubts])
 
 
 def placed(
@@ -82,10 +84,16 @@ def _claims(result: ResultFile, width: int | None) -> str:
     return "\n".join(line if width is None else textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
 
 
-def _stopped(result: ResultFile) -> str:
+def _busy(result: ResultFile) -> list[str]:
+    """A line for a file with a session on a CPU that others kept at work."""
+    found = [why for env in result.envs.values() if (why := afterwards(env)) is not None]
+    return [f"{result.path}: {found[0]}"] if found else []
+
+
+def _stopped(result: ResultFile) -> list[str]:
     """A line for a file that holds a part of its run."""
     if result.complete:
-        return ""
+        return []
     why = result.truncated or "the run was stopped"
     planned = counted(result.header.planned_rows, "row is", "rows are")
-    return f"{result.path}: {why}; {len(result.rows)} of {planned} there"
+    return [f"{result.path}: {why}; {len(result.rows)} of {planned} there"]
