@@ -34,6 +34,7 @@ Flag = Literal[
     "short",
     "hot",
     "host_sync",
+    "host_late",
     "drift",
     "unchecked",
     "sampled",

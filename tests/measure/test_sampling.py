@@ -235,6 +235,34 @@ def test_a_call_that_waits_for_the_device_is_flagged_and_reports_wall_time() -> 
     assert out.samples_ns[0] == pytest.approx(1.05 * MS, rel=0.01)
 
 
+def hosted(late: Callable[[int], float]) -> Measurement:
+    """A call of 6 ms on a machine that takes `late(i)` ns more to queue call i."""
+    engine, calls = FakeEngine(), itertools.count()
+
+    def launch(index: int) -> None:
+        engine.kernel(Kernel(6 * MS, host=300 * US + late(next(calls))))
+
+    return measure([Candidate("a", launch, 2)], method_for("burst", GPU, "normal"), Limits(), engine, lambda *_: None)[
+        "a"
+    ]
+
+
+def test_a_call_that_returns_long_before_the_device_is_done_is_never_taken_to_wait_for_it() -> None:
+    out = hosted(lambda i: 250 * US * (i - 10) if 10 <= i < 17 else 0)  # later and later while it is warmed up
+
+    assert out.flags == set()
+    assert out.samples_ns == [pytest.approx(6 * MS)] * out.n
+
+
+def test_a_host_that_is_late_for_some_samples_is_said_and_none_is_discarded() -> None:
+    out = hosted(lambda i: 4 * MS if i > 20 and i % 8 == 0 else 0)
+
+    assert out.flags == {"host_late"}
+    assert out.n == 30
+    assert sorted(out.samples_ns)[15] == pytest.approx(6 * MS)
+    assert max(out.samples_ns) > 7 * MS
+
+
 @pytest.mark.parametrize("side", [200 * US, 5 * MS])
 def test_work_on_another_stream_is_an_error(side: float) -> None:
     out = run(FakeEngine(), {"cheat": Kernel(20 * US, side=side), "honest": Kernel(1 * MS)})

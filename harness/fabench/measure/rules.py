@@ -24,8 +24,13 @@ SPIN_CAP_NS = 10e6
 """A longer spin would cost more than it saves: such a call is bound by the host anyway."""
 LEAK_SHARE = 0.5
 """A window leaks if in more than this share of its samples the device went past the start event too early."""
-LEAK_RETRIES = 2
-"""Times the spin is made longer before a call is taken to wait for the device and is timed by the wall."""
+LEAK_RETRIES, LATE_RETRIES = 2, 10
+"""Times the spin is made longer before a call is timed by the wall: a call that seems to wait for the device, and one
+that was only queued late, on a busy machine."""
+WAIT_SHARE = 0.5
+"""A call seems to wait for the device if the host never got through with it in less than this share of its time."""
+LATE_SHARE = 0.05
+"""Samples of a row that the host may have been late for; with more the row is flagged."""
 
 WARMUP_WINDOWS = 3
 """Warm is: the medians of the last this many windows agree within the tolerance."""

@@ -20,19 +20,15 @@ from fabench.measure.rules import (
     CPU_RESOLUTIONS,
     ESTIMATE_CALLS,
     ESTIMATE_S,
-    HOST_MARGIN,
-    LEAK_RETRIES,
-    LEAK_SHARE,
     ONE_CALL_NS,
     RULES,
     SHORT_NULLS,
-    SPIN_CAP_NS,
     STRAY_TRIES,
     WARMUP_WINDOWS,
     Rules,
 )
 from fabench.measure.stopping import Limits, checkpoints, next_checkpoint, relative_half_width, stop
-from fabench.measure.track import Candidate, Measurement, Track
+from fabench.measure.track import Candidate, Measurement, Track, percentile95
 from fabench.measure.window import Window, Windows, is_stray, late_ns
 from fabench.outcome import is_out_of_memory, sentence
 from fabench.records import Method
@@ -199,7 +195,7 @@ class Burst:
                 track.replay, track.K = None, K
                 track.replay = graph.capture(self.engine, launch, rotation, K, rng.randrange(K))
                 for _ in range(2):  # the first replay also uploads the graph
-                    seen = self.windows.run(track.span, 1, K, flush=False, spin_ns=self._spin_ns(track))
+                    seen = self.windows.run(track.span, 1, K, flush=False, spin_ns=track.spin_ns)
                 track.t_ns, track.t_host_ns = seen.samples_ns[0], seen.host_ns[0]
         except Exception as error:
             self.engine.synchronize()
@@ -209,15 +205,6 @@ class Burst:
             track.release()
 
     # Warm-up and sampling: one window at a time.
-
-    def _spin_ns(self, track: Track) -> float:
-        if not self.rules.spin or not self.engine.asynchronous:
-            return 0.0
-        return min(HOST_MARGIN * track.t_host_ns * self._launches(track), SPIN_CAP_NS)
-
-    def _launches(self, track: Track) -> int:
-        """How often the host launches in one span."""
-        return 1 if track.replay is not None else track.K
 
     def _window(self, track: Track, call: Callable[[int], None], most: int) -> Window:
         """One window of at most `most` spans, opened and closed by the pace."""
@@ -233,7 +220,7 @@ class Burst:
             for each in self.tracks:
                 if each.live:
                     each.out.flags.add("drift")
-        spin = self._spin_ns(track)
+        spin = track.spin_ns
         span = track.per_span_ns or track.t_ns * track.K + spin
         count = max(1, int((self.rules.window_ns - opening.gate_ns) / max(span, 1.0)))
         count = 1 if track.is_long else min(count, most)
@@ -252,10 +239,10 @@ class Burst:
         cap_s = min(self.rules.warmup_cap_s, self.rules.warmup_cap_s * self.limits.seconds / Limits().seconds)
         window = self._window(track, track.span, checkpoints(False)[0])
         self.on_window(track.name, [])
-        if self._mend_leak(track, window):
+        if track.mend_leak(window):
             return False
         if self.engine.asynchronous:
-            track.hosts_ns.append(percentile95(window.host_ns) / self._launches(track))
+            track.hosts_ns.append(percentile95(window.host_ns) / track.launches)
             track.t_host_ns = min(track.hosts_ns[-WARMUP_WINDOWS:])  # one hiccup of the host must not last
         track.t_ns = median(window.samples_ns)
         track.medians.append(track.t_ns)
@@ -271,18 +258,6 @@ class Burst:
                 track.out.flags.add("unstable")
             return True
         return settled
-
-    def _mend_leak(self, track: Track, window: Window) -> bool:
-        """Lengthen the spin of a call whose host time outlasts it; one that still does waits for the device itself."""
-        if not self.rules.spin or track.by_wall or window.leaked <= LEAK_SHARE * len(window.samples_ns):
-            return False
-        track.t_host_ns = max(track.t_host_ns, percentile95(window.host_ns) / self._launches(track))
-        track.leak_retries += 1
-        if track.leak_retries > LEAK_RETRIES:
-            track.by_wall = True
-            track.out.flags.add("host_sync")
-        track.medians, track.hosts_ns, track.per_span_ns = [], [], 0.0
-        return True
 
     def _sample(self, track: Track) -> bool:
         out, long_call = track.out, track.is_long
@@ -306,8 +281,7 @@ class Burst:
         if out.stop_reason is None:
             return False
         track.t_ns = median(out.samples_ns)
-        if self.rules.spin and track.leaked > LEAK_SHARE * len(out.samples_ns):
-            out.flags.add("host_sync")
+        track.flag_leaks()
         if relative_half_width(out.samples_ns) > self.rules.unstable_half_width:
             out.flags.add("unstable")
         return True
@@ -323,12 +297,6 @@ def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def percentile95(values: Sequence[float]) -> float:
-    """The least value that 95 % of the values do not exceed (nearest rank)."""
-    ordered = sorted(values)
-    return float(ordered[-(-95 * len(ordered) // 100) - 1])
 
 
 __all__ = ["Candidate", "Limits", "Measurement", "measure"]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fabench.measure.engine import Engine
 from fabench.measure.graph import Replay
-from fabench.measure.rules import Rules
+from fabench.measure.rules import (
+    HOST_MARGIN,
+    LATE_RETRIES,
+    LATE_SHARE,
+    LEAK_RETRIES,
+    LEAK_SHARE,
+    SPIN_CAP_NS,
+    WAIT_SHARE,
+    Rules,
+)
+from fabench.measure.window import Window
 from fabench.names import Flag, StopReason
 from fabench.outcome import sentence
 from fabench.records import Derived
@@ -102,6 +112,36 @@ class Track:
         """A span that is a window by itself."""
         return self.t_ns * self.K > self.rules.long_call_ns
 
+    @property
+    def launches(self) -> int:
+        """How often the host launches in one span."""
+        return 1 if self.replay is not None else self.K
+
+    @property
+    def spin_ns(self) -> float:
+        """How long the device is held before a span; 0 for not at all."""
+        if not self.rules.spin or not self.engine.asynchronous:
+            return 0.0
+        return min(HOST_MARGIN * self.t_host_ns * self.launches, SPIN_CAP_NS)
+
+    def mend_leak(self, window: Window) -> bool:
+        """Lengthen the spin if the host outlasts it; a call that keeps the host as the device does is timed by it."""
+        if not self.rules.spin or self.by_wall or window.leaked <= LEAK_SHARE * len(window.samples_ns):
+            return False
+        waits = min(window.host_ns) >= self.spin_ns + WAIT_SHARE * self.t_ns * self.K
+        self.t_host_ns = max(self.t_host_ns, percentile95(window.host_ns) / self.launches)
+        self.leak_retries += 1
+        if self.leak_retries > (LEAK_RETRIES if waits else LATE_RETRIES):
+            self.by_wall = True
+            self.out.flags.add("host_sync")
+        self.medians, self.hosts_ns, self.per_span_ns = [], [], 0.0
+        return True
+
+    def flag_leaks(self) -> None:
+        """Say of the samples how often the host was late for them."""
+        if self.rules.spin and self.leaked > LATE_SHARE * len(self.out.samples_ns):
+            self.out.flags.add("host_sync" if self.leaked > LEAK_SHARE * len(self.out.samples_ns) else "host_late")
+
     def launch(self) -> tuple[int, Any]:
         """One call on the next input set; returns which, and the output."""
         index, self._cursor = self._cursor, (self._cursor + 1) % self.candidate.rotation
@@ -149,3 +189,9 @@ class Track:
         out.replay = self.replay
         self.release()
         return out
+
+
+def percentile95(values: Sequence[float]) -> float:
+    """The least value that 95 % of the values do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return float(ordered[-(-95 * len(ordered) // 100) - 1])

@@ -18,6 +18,7 @@ FLAGS: dict[Flag, str] = {
     "partial_cold": "too little memory to rotate enough inputs past L2: partly warm",
     "short": f"shorter than {SHORT_NULLS} empty launches: launching is no small part of it",
     "hot": f"one sample is longer than {_BURST.long_call_ns / 1e6:g} ms, a window's most: full clock is not claimed",
+    "host_late": "of some samples the host queued the end after the device had begun: they include waiting for it",
     "host_sync": "the call waits for the GPU, or the host cannot queue it in time: wall time, not device time",
     "drift": "the card did not return to its earlier speed; measured from a new baseline",
     "unchecked": "not compared with the reference",
