@@ -86,9 +86,9 @@ __device__ __forceinline__ void exponentiate(u32 (&P)[4], Rows& rows, const Scor
     }
 }
 
-// Which of batch * heads a CTA works on. On grid.x are as many heads as have their K and V in L2 at once (api.py), on
-// grid.z the next ones, or the splits of all. Of the heads on grid.x all first tiles come first: those with most keys
-// (the last of a causal head), and the short ones fill the tail.
+// Which of batch * heads a CTA works on. On grid.x are as many heads as have their K and V in L2 at once (under a mask:
+// all), on grid.z the next ones, or the splits of all. Of those on grid.x all first tiles come first: the ones with most
+// keys (the last of a causal head), and the short ones fill the tail.
 __device__ __forceinline__ int read_head_index(const ForwardParams& p) {
     return (p.splits > 1 ? 0 : read_block_z() * gridDim.x) + read_block_id();
 }

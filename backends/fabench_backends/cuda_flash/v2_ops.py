@@ -96,6 +96,7 @@ def plan(q: Layout, k: Layout, v: Layout, scale: float, softcap: float, low: int
         return None
     batch, heads, Nq, d = q.shape
     Nk, dv = k.shape[2], v.shape[3]
+    full = mask_kind(low, high) == "none"
     main = loaded("flash_v2_fwd", q, max(d, dv), mask_kind(low, high, softcap))
     tile: Any = main.config.tile
     q_tiles = ceil_div(Nq, tile.block_q)
@@ -107,7 +108,8 @@ def plan(q: Layout, k: Layout, v: Layout, scale: float, softcap: float, low: int
     combine = helper("flash_fwd_combine", q) if splits > 1 else None
     warps = combine.config.tile.threads // 32 if combine else 1
     group = heads // k.shape[1]
-    wide = side_by_side(batch * heads, group, Nk * (d + dv) * q.dtype.itemsize, card.L2_cache_size)
+    kv_bytes = Nk * (d + dv) * q.dtype.itemsize
+    wide = side_by_side(batch * heads, group, kv_bytes, card.L2_cache_size) if full else batch * heads
     return Plan(
         main,
         (batch * heads, q_tiles, splits) if splits > 1 else (wide, q_tiles, ceil_div(batch * heads, wide)),

@@ -146,9 +146,11 @@ class Plan:
         programs = heads_total * triton.cdiv(N, getattr(config, own))
         require(programs <= MAX_PROGRAMS, f"the grid must have at most {MAX_PROGRAMS} programs, got {programs}")
         size = tensors[0].element_size()
-        # What passes by a tile: K and V, which a group of heads shares, or Q and dO of a group.
-        shared, rows_streamed = (self.group, self.Nk) if role.by_queries else (1, self.Nq * self.group)
-        wide = side_by_side(heads_total, shared, rows_streamed * (self.d + self.dv) * size, l2_bytes(self.q.device))
+        wide = heads_total
+        if self.band.left < 0 and self.band.right < 0:  # tiles of equal work
+            # What passes by a tile: K and V, which a group of heads shares, or Q and dO of a group.
+            shared, streamed = (self.group, self.Nk) if role.by_queries else (1, self.Nq * self.group)
+            wide = side_by_side(heads_total, shared, streamed * (self.d + self.dv) * size, l2_bytes(self.q.device))
         tma = config.tma and all(takes_descriptor(tensors[i]) for i in role.streamed)
         steps = [step for i in role.strided for step in strides(tensors[i])]
         # Elements, up to 16 bytes of them, that every row of every tensor starts on a multiple of.
