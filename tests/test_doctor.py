@@ -51,6 +51,16 @@ def test_a_library_for_gpus_is_not_missing_where_there_is_none(monkeypatch: pyte
     assert (finding.state, finding.found) == ("not needed", "device cpu, takes cuda")
 
 
+def test_the_compiler_that_a_variable_names_is_the_one_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "a-compiler-that-is-not-here")
+    monkeypatch.delenv("CC", raising=False)
+    found = {finding.part: finding for finding in checkup._compilers()}
+    assert found["C++ compiler"].state == "missing"
+    assert found["C++ compiler"].found == "no a-compiler-that-is-not-here on PATH"
+    assert found["C++ compiler"].remedy == "install g++, or name another in CXX"
+    assert found["C compiler"].found.startswith("/")
+
+
 def test_a_tool_is_found_beside_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     tool = tmp_path / "toolkit-13" / "bin" / "ncu"
     tool.parent.mkdir(parents=True)

@@ -8,7 +8,9 @@ The block mask is built, and the kernel compiled by a first call, in `prepare`.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,6 +62,13 @@ class Flex(Backend):
             FACTS, summary="FlexAttention, compiled by Inductor into C++", directions=("forward",), returns_lse=False,
             fp32_accuracy=None,
         )  # fmt: skip
+
+    def unavailable(self, device: Device) -> str | None:
+        """On a CPU Inductor writes C++, and compiles it with what is on PATH."""
+        compiler = os.environ.get("CXX", "g++")
+        if device.type == "cpu" and not os.environ.get("TORCH_INDUCTOR_INSTALL_GXX") and shutil.which(compiler) is None:
+            return f"no C++ compiler: '{compiler}' is not on PATH; install it, or name another in CXX"
+        return super().unavailable(device)
 
     def more_reasons(self, case: Case, device: Device) -> Sequence[str]:
         """Triton's dot takes no dimension below 16."""

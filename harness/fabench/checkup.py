@@ -49,7 +49,7 @@ def findings() -> list[Finding]:
     except DeviceError as error:
         found = str(error).removeprefix("'torch' ").removesuffix(f"; {torch_here.REMEDY}")
         missing = Finding("torch", "missing", found, torch_here.REMEDY, "everything")
-        return [Finding("python", "ok", platform.python_version()), _driver(), missing, _compiler()]
+        return [Finding("python", "ok", platform.python_version()), _driver(), missing, *_compilers()]
 
     device = environment.resolve("auto")
     gpu = device.type == "cuda"
@@ -63,7 +63,7 @@ def findings() -> list[Finding]:
         _module("triton", lambda m: m.__version__, "pip install 'fabench[gpu]'", "triton kernels, flex", gpu),
         _module("cuda.core", lambda m: m.__version__, "pip install 'fabench[gpu]'", "CUDA kernels", gpu),
         _nvrtc(gpu),
-        _compiler(),
+        *_compilers(),
         _tool("ncu", "fabench profile", "install Nsight Compute (it comes with the CUDA toolkit)", gpu),
         _tool("compute-sanitizer", "hunting races and bad addresses", "install the CUDA toolkit", gpu),
         *_libraries(device),
@@ -155,12 +155,18 @@ def _nvrtc(gpu: bool) -> Finding:
     return _module("cuda.bindings.nvrtc", version, "pip install nvidia-cuda-nvrtc", "compiling CUDA kernels", gpu)
 
 
-def _compiler() -> Finding:
-    serves = "flex (torch.compile) and Triton's launcher"
-    name = os.environ.get("CC") or next((c for c in ("gcc", "cc", "clang") if shutil.which(c)), None)
-    if name and (path := shutil.which(name)):
-        return Finding("C compiler", "ok", path, serves=serves)
-    return Finding("C compiler", "missing", "no gcc, cc or clang on PATH", "install gcc", serves)
+def _compilers() -> Iterator[Finding]:
+    """Those that torch.compile and Triton start: the one that CC or CXX names, else the first of theirs on PATH."""
+    for part, variable, names, serves in (
+        ("C compiler", "CC", ("gcc", "cc", "clang"), "Triton's launcher: triton, flex on a GPU"),
+        ("C++ compiler", "CXX", ("g++",), "torch.compile: flex on a CPU"),
+    ):
+        wanted = (os.environ[variable],) if os.environ.get(variable) else names
+        if path := next((path for name in wanted if (path := shutil.which(name))), None):
+            yield Finding(part, "ok", path, serves=serves)
+        else:
+            found = f"no {' or '.join(wanted)} on PATH"
+            yield Finding(part, "missing", found, f"install {names[0]}, or name another in {variable}", serves)
 
 
 def _tool(name: str, serves: str, remedy: str, gpu: bool) -> Finding:

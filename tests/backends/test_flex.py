@@ -147,6 +147,15 @@ def test_refusals_carry_both_numbers(case: Case, reasons: list[str]) -> None:
     assert FLEX.reasons(case, H100) == reasons
 
 
+def test_without_a_cpp_compiler_it_is_unavailable_on_a_cpu_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "a-compiler-that-is-not-here")
+
+    assert FLEX.unavailable(CPU) == (
+        "no C++ compiler: 'a-compiler-that-is-not-here' is not on PATH; install it, or name another in CXX"
+    )
+    assert FLEX.unavailable(H100) is None
+
+
 def test_a_cpu_has_no_backward_pass_no_lse_and_no_tf32() -> None:
     facts = FLEX.facts_on(CPU)
     assert FLEX.reasons(replace(SHAPE, direction="backward"), CPU) == ["direction backward, takes forward"]
