@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from fabench.cli.parity import command
 from fabench.parity.battery import MOST, NEGLSE_SHAPES, Request, build
+from fabench.parity.calibrate_grid import grid
 from fabench.parity.calibration import DRIFT_FACTOR, DRIFT_SLACK
-from fabench.parity.calibrator import DISTRIBUTIONS, LENGTHS, grid
 from fabench.parity.probes.repeat import RUNS, STRESS_RUNS
 from fabench.parity.runner import CALL_LIMIT_S
 from fabench.parity.thresholds import EXPLAINED, FP32_FACTOR, MAX_EL, MAX_RHO, RMS_RHO, WARN_RHO
@@ -59,9 +59,7 @@ def test_the_calibration_grid_is_stated() -> None:
     cases = list(grid("cuda", 2))
 
     assert f"On a GPU the grid is {len(cases)} cases" in TEXT
-    assert len({(case.dtype, case.inputs) for case in cases[:12]}) == 3 * len(DISTRIBUTIONS)
-    assert {case.Nq for case in cases[:48]} == set(LENGTHS["cuda"])
-    assert "Its first 12 have every dtype and distribution and its first 48 every N" in TEXT
+    assert "Its first 16 have every value of every axis, its first 52 every two values together" in TEXT
 
 
 def test_the_kernels_of_the_proof_are_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +14,8 @@ from fabench.output_files import check
 from fabench.text import counted
 
 TENSORS = ("O", "dQ", "dK", "dV")
+MOST_FAILURES = 12
+"""Failures that are printed; the rest is counted."""
 
 
 @click.command()
@@ -25,7 +28,7 @@ TENSORS = ("O", "dQ", "dK", "dV")
 @click.option("--backend", "backends", multiple=True, metavar="GLOB", help="Parity: only these. Repeatable.")
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="Parity: of each case.")
 @click.option("--lengths", metavar="LIST", help="Parity: sequence lengths, e.g. 512,4096.")
-@click.option("--budget", metavar="TIME", help="Parity: stop after e.g. 5m.")
+@click.option("--budget", metavar="TIME", help="Parity: stop after e.g. 5m; what is there then is a fair sample.")
 @click.option("--suite", default="smoke", show_default=True, help="Noise: the suite to run.")
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(2), help="Noise: rounds of that run.")
 @click.option("--where", metavar="COND", help="Noise: only these rows.")
@@ -67,9 +70,11 @@ def calibrate_parity(
 ) -> None:
     """Run the grid over the backends that can run here, write the file, print a table."""
     from fabench import probe
-    from fabench.case import Case
     from fabench.cli.parity import parse_budget
-    from fabench.parity import calibrator
+    from fabench.interrupts import interrupts
+    from fabench.parity import calibration_file, calibrator
+    from fabench.parity.calibrate_grid import grid
+    from fabench.parity.progress import calibrating
 
     seconds = parse_budget(budget)
     if out is not None:
@@ -78,54 +83,60 @@ def calibrate_parity(
     names = calibrator.able(found, list(found.backends))
     if not names:
         raise UsageError("no backend can run here; `fabench list backends` says why")
-    path = out or calibrator.default_path(found.device)
-    known = calibrator.earlier(path)
+    path = out or calibration_file.default_path(found.device)
+    known = calibration_file.earlier(path, found.device)
     check(path)
-    cases = list(calibrator.grid(found.device.type, seeds, lengths))
+    cases = list(grid(found.device.type, seeds, lengths))
     size = f"{counted(len(cases), 'case')} x {counted(len(names), 'backend')}"
     click.echo(f"{size} on {found.device.name}: {', '.join(names)}", err=True)
     work = calibrator.Calibrator(found, names)
-    done = 0
-
-    def show(case: Case) -> None:
-        nonlocal done
-        done += 1
-        if done % 16 == 1:
-            click.echo(f"[{done}/{len(cases)}] {case.label()}", err=True)
-
-    left = work.run(cases, show, seconds)
-    calibrator.write(work, path, known)
-    say(table(calibrator.entries(work.readings)))
-    failures = [r for r in work.readings if not r.passed and r.parity is not None]
-    for reading in failures[:12]:
-        say(f"fails: {reading.backend} on {reading.case.label()}: {reading.reason.split('; ')[0]}")
-    if len(failures) > 12:
-        say(f"... and {len(failures) - 12} more, in the file")
-    for name, why in work.lost.items():
-        say(f"left out: {name}: {why}")
-    if left:
-        say(f"{counted(left, 'case')} left out: the budget of {budget} is used up")
+    with interrupts():
+        with calibrating(len(cases)) as work.watcher:
+            work.run(cases, seconds)
+        if work.interrupted and not work.readings:
+            raise KeyboardInterrupt
+        data = calibration_file.write(work, path, known)
+    say(table(calibration_file.entries(work.readings)))
+    own = data | {
+        "failures": [f for f in data["failures"] if f["backend"] in names],
+        "left_out": [group for group in data["left_out"] if set(group["backends"]) <= set(names)],
+        "earlier": {},
+    }
+    for line in [*endings(own), *calibration_file.fewer(work, known)]:
+        say(line)
     click.echo(str(path), err=True)
+    if work.interrupted:
+        raise KeyboardInterrupt
+
+
+def endings(data: dict[str, Any]) -> list[str]:
+    """What failed, what was left out and what is older, as sentences."""
+    from fabench.parity.calibration_file import cases_by_backend, earlier_lines, left_out_lines
+
+    failures = data["failures"]
+    lines = [f"fails: {f['backend']} on {f['case']}: {f['reason'].split('; ')[0]}" for f in failures[:MOST_FAILURES]]
+    if len(failures) > MOST_FAILURES:
+        lines.append(f"... and {len(failures) - MOST_FAILURES} more, in the file")
+    lines += left_out_lines(data["left_out"], list(cases_by_backend(data["entries"])))
+    return lines + earlier_lines(data.get("earlier", {}))
 
 
 def kept(path: Path) -> str:
     """What a file of parity's calibration says. Raises UsageError on any other file."""
     from fabench.input_files import read_small
     from fabench.parity.calibration import SCHEMA
+    from fabench.parity.calibration_file import cases_by_backend
 
     try:
         data = json.loads(read_small(path))
         if data["schema"] != SCHEMA:
             raise ValueError(data["schema"])
-        entries, cases = data["entries"], dict[str, int]()
-        for entry in entries:
-            if entry["tensor"] == "O":
-                cases[entry["backend"]] = cases.get(entry["backend"], 0) + entry["cases"]
+        entries, cases = data["entries"], cases_by_backend(data["entries"])
         by_tensor = {t: [e for e in entries if e["tensor"] == t] for t in TENSORS}
         worst = {t: max(found, key=lambda e: e["max_rho"]) for t, found in by_tensor.items() if found}
         where = f"{data['made'][:10]} on {data['device']}, torch {data['software']['torch']}"
         lines = [
-            f"calibrated {where}, up to {counted(max(cases.values()), 'case')} each",
+            f"calibrated {where}, up to {counted(max(cases.values(), default=0), 'case')} each",
             "",
             table(entries),
             "",
@@ -134,9 +145,9 @@ def kept(path: Path) -> str:
                 for tensor, e in worst.items()
             ),
             "largest of all: rms rho {:.2f}, el {:.1f}".format(
-                *(max(e[k] for e in entries) for k in ("rms_rho", "max_el"))
+                *(max((e[k] for e in entries), default=0.0) for k in ("rms_rho", "max_el"))
             ),
-            *(f"fails: {f['backend']} on {f['case']}: {f['reason'].split('; ')[0]}" for f in data["failures"]),
+            *endings(data),
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(

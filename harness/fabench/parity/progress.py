@@ -1,16 +1,21 @@
-"""What `fabench parity` shows while it goes on: a live bar on a terminal, a line a failure elsewhere."""
+"""What `fabench parity` and `calibrate` show while they go on: a live bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from fabench.case import Case
+from fabench.parity import calibrator
 from fabench.parity.report import progress_line
 from fabench.parity.runner import Watcher
 from fabench.parity.trial import Result, Trial
+from fabench.progress import LiveBar, live_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -82,3 +87,48 @@ def bar() -> Iterator[Bar]:
         transient=True,
     ) as live:
         yield Bar(live, live.add_task("parity", total=None, failed="", at_work="starting"))
+
+
+class CaseLines(calibrator.Watcher):
+    """A calibration's cases as numbered lines on stderr."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.count = total, 0
+
+    def done(self, case: Case, passed: int, failed: int) -> None:
+        """Print the case."""
+        self.count += 1
+        verdict = f"{passed} pass" + (f", {failed} fail" if failed else "")
+        click.echo(f"[{self.count}/{self.total}] {case.label()}: {verdict}", err=True)
+
+
+class CaseBar(calibrator.Watcher):
+    """A calibration's cases as a bar, with the backend that is at work."""
+
+    def __init__(self, bar: LiveBar) -> None:
+        self.bar = bar
+        self.at_work: tuple[str | None, Case] | None = None
+        self.counts: Counter[str] = Counter()
+
+    def working(self, backend: str | None, case: Case) -> None:
+        """Show it under the bar."""
+        if (backend, case) != self.at_work:
+            self.at_work = (backend, case)
+            self.bar.working(backend, case)
+
+    def done(self, case: Case, passed: int, failed: int) -> None:
+        """Advance."""
+        self.counts.update(ok=passed, wrong_result=failed)
+        self.bar.bar.update(self.bar.task, advance=1, counts=+self.counts)
+
+
+@contextmanager
+def calibrating(total: int) -> Iterator[calibrator.Watcher]:
+    """The display of a calibration that suits stderr."""
+    if not sys.stderr.isatty():
+        yield CaseLines(total)
+        return
+    from rich.console import Console
+
+    with live_bar(Console(stderr=True), total) as bar:
+        yield CaseBar(bar)
