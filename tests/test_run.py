@@ -136,6 +136,22 @@ def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path) -> Non
     assert attempts == {("naive", 0), ("raises", 0), ("raises", 1)}
 
 
+def test_resume_tries_every_row_of_a_kernel_again_whose_file_has_changed(suite: Path) -> None:
+    kernel = suite.with_name("mine.py")
+    text = "import torch\ndef mine(q, k, v): return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v\n"
+    kernel.write_text(text)
+    arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{kernel}:mine"]
+    assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 0
+    kernel.write_text(text + "# faster\n")
+
+    again = fabench(*arguments, "--resume", "r.jsonl", cwd=suite.parent)
+
+    assert again.returncode == 0, again.stderr
+    rows = records(suite.parent / "r.jsonl", "row")
+    assert {(row["backend"], row["attempt"]) for row in rows} == {("naive", 0), ("mine", 0), ("mine", 1)}
+    assert len({row["backend_sha256"] for row in rows if row["backend"] == "mine"}) == 2
+
+
 def test_a_dry_run_of_a_file_to_continue_shows_what_is_left_of_it(suite: Path) -> None:
     arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{PLANTED}:raises"]
     assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 1

@@ -33,7 +33,7 @@ from fabench.text import counted
 from fabench.worker_process import WorkerProcess
 
 FINAL: tuple[Status, ...] = ("ok", "unsupported", "unavailable", "predicted_oom")
-"""Statuses that --resume leaves as they are; every other row is tried again."""
+"""Statuses that --resume leaves as they are (see `finished`); every other row is tried again."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,23 @@ def run_rounds(lines: Sequence[Line], rounds: int) -> bool:
 
 def owed_rows(ready: Prepared, writer: Writer) -> dict[int, list[PlannedRow]]:
     """By round, the rows that the file does not have yet."""
-    done = finished(writer.resumed)
+    done = finished(writer.resumed, ready)
     rounds = range(ready.suite.measure.rounds)
     return {r: [row for row in ready.plan.rows if (row.row_id, r) not in done] for r in rounds}
 
 
-def finished(begun: ResultFile | None) -> set[tuple[str, int]]:
-    """The (row_id, round) of a file to continue that are not tried again."""
-    return {(row.row_id, row.round) for row in begun.rows if row.status in FINAL} if begun is not None else set()
+def finished(begun: ResultFile | None, ready: Prepared) -> set[tuple[str, int]]:
+    """The (row_id, round) of a file to continue that are not tried again.
+
+    A row of a user's kernel is one of the file that it came from: once that has changed, all its rows are tried again,
+    so that no table mixes two kernels under one name.
+    """
+    digests = {name: report.sha256 for name, report in ready.probe.backends.items()}
+    return {
+        (row.row_id, row.round)
+        for row in (begun.rows if begun is not None else ())
+        if row.status in FINAL and row.backend_sha256 == digests.get(row.backend)
+    }
 
 
 def remaining(ready: Prepared) -> Prepared:
@@ -152,7 +161,7 @@ def remaining(ready: Prepared) -> Prepared:
         return ready
     begun = read(ready.request.resume, allow_partial=True)
     check_same(begun, ready.suite, ready.request.filter, env_record(ready.probe, begun.header.session_id))
-    done, planned = finished(begun), ready.plan.rows
+    done, planned = finished(begun, ready), ready.plan.rows
     rows = [row for row in planned if any((row.row_id, r) not in done for r in range(ready.suite.measure.rounds))]
     note = f"{len(planned) - len(rows)} of {counted(len(planned), 'row')} are in '{begun.path}' and stay as they are"
     plan = replace(
