@@ -23,7 +23,7 @@ from fabench.measure.rules import (
 )
 from fabench.measure.stopping import CHECKPOINTS, LONG_CHECKPOINTS, Limits
 from fabench.measure.sustained import SETTLE_CAP_S
-from fabench.names import StopReason
+from fabench.names import FLAGS, StopReason
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "measurement.md"
@@ -166,3 +166,10 @@ def test_the_guide_states_the_rules_of_the_code() -> None:
     assert round(1 / burst.duty - 1) == 4  # "four times their work"
     for reason in set(get_args(StopReason)) - {"interrupted"}:
         assert f"`{reason}`" in guide
+
+
+def test_every_flag_is_in_the_guide() -> None:
+    table = GUIDE.read_text().partition("## Flags")[2].partition("\n## ")[0]
+
+    listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(listed) == sorted(FLAGS)

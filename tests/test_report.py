@@ -15,7 +15,9 @@ from click.testing import CliRunner
 
 import resultfiles as make
 from fabench.cli import main
+from fabench.names import FLAGS
 from fabench.records import Telemetry
+from fabench.views import notes
 from fabench.views.plots import KINDS
 from fabench.views.published import folder
 from show_files import sweep
@@ -135,6 +137,16 @@ def test_verdicts_reasons_and_reruns_are_told(page: str) -> None:
         assert expected in text
 
 
+def test_every_flag_is_counted_and_explained_on_the_page(tmp_path: Path) -> None:
+    path = make.build(
+        tmp_path / "run.jsonl", [make.row(make.case(1024 * i), flags=[f]) for i, f in enumerate(FLAGS, 1)]
+    )
+
+    text = words(report(path))
+    for flag, meaning in notes.FLAGS.items():
+        assert f"{flag} 1 {meaning} sdpa-flash" in text
+
+
 def test_all_rows_are_on_the_page(page: str) -> None:
     rows = page[page.index('id="rows"') :]
 
@@ -205,6 +217,14 @@ def test_two_devices_are_told_apart(tmp_path: Path) -> None:
 
     assert "example on H100, H200" in words(page)
     checked(page)
+
+
+def test_what_was_measured_on_is_told_once_for_several_files_of_a_machine(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
+    for file in files:
+        make.build(file, [make.row(make.case(1024))], suite={"name": file.stem})
+
+    assert report(*files).count("<dt>driver</dt>") == report(files[0]).count("<dt>driver</dt>")
 
 
 def test_the_same_files_give_the_same_page(tmp_path: Path) -> None:

@@ -150,7 +150,18 @@ def test_numbers_have_three_significant_digits_and_no_exponent_while_they_fit(nu
 
 
 def test_every_flag_has_an_explanation() -> None:
-    assert set(notes.FLAGS) == set(FLAGS)
+    assert tuple(notes.FLAGS) == FLAGS
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_is_a_footnote_of_the_number_it_stands_beside(tmp_path: Path, flag: str) -> None:
+    rows = [make.row(make.case(1024), flags=[flag]), make.row(make.case(4096))]
+    path = make.build(tmp_path / "run.jsonl", rows)
+
+    assert body(show(path))[0][-1] == "¹"
+    assert f"¹ {flag}: {notes.FLAGS[flag]}" in show(path)
+    record, plain = json.loads(show(path, "--format", "json"))
+    assert (record["flags"], plain["flags"]) == ([flag], [])
 
 
 def test_rounds_are_shown_as_their_median_with_the_worst_status(tmp_path: Path) -> None:

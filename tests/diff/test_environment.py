@@ -6,6 +6,8 @@ import pytest
 
 import resultfiles as rf
 from diff_files import CASES, diff, rounds, table, write
+from fabench.names import FLAGS
+from fabench.views import notes
 
 ROW = (CASES[7], "sdpa-flash")
 """Long, causal and compute-bound."""
@@ -174,6 +176,14 @@ def test_flags_are_footnotes_of_rows_that_changed_and_say_which_file_has_them(tm
     assert "drift (new only): the card did not return" in output
     unchanged = diff(old, write(tmp_path / "u", rounds(case, backend, seed=2, flags=["hot"]))).output
     assert "hot:" not in unchanged
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag != "throttled"])
+def test_every_flag_is_a_footnote_of_a_row_that_changed_and_decides_nothing(tmp_path, flag):
+    old = write(tmp_path / "o", rounds(*ROW, seed=1))
+    result = diff(old, write(tmp_path / "n", rounds(*ROW, seed=2, factor=1.2, flags=[flag])))
+    assert "1 REGRESSED" in result.output
+    assert f"{flag} (new only): {notes.FLAGS[flag]}" in result.output
 
 
 def test_unchecked_rows_are_warned_of(tmp_path):

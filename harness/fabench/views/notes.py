@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabench.measure.rules import RULES, SHORT_NULLS
+from fabench.measure.rules import LATE_SHARE, RULES, SHORT_NULLS
 from fabench.names import Flag
 from fabench.records import Published
 from fabench.views.outcomes import Outcome
@@ -18,8 +18,8 @@ FLAGS: dict[Flag, str] = {
     "partial_cold": "too little memory to rotate enough inputs past L2: partly warm",
     "short": f"shorter than {SHORT_NULLS} empty launches: launching is no small part of it",
     "hot": f"one sample is longer than {_BURST.long_call_ns / 1e6:g} ms, a window's most: full clock is not claimed",
-    "host_late": "of some samples the host queued the end after the device had begun: they include waiting for it",
     "host_sync": "the call waits for the GPU, or the host cannot queue it in time: wall time, not device time",
+    "host_late": f"the host queued more than {LATE_SHARE * 100:g} % of the samples late: they include waiting for it",
     "drift": "the card did not return to its earlier speed; measured from a new baseline",
     "unchecked": "not compared with the reference",
     "sampled": "only sampled rows of the output were compared with the reference",
