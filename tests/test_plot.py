@@ -71,6 +71,23 @@ def test_tflops_has_a_panel_a_mask_and_a_line_a_backend(path: Path) -> None:
     assert [tick.get_text() for tick in drawn["causal"].get_xticklabels()] == ["1k", "4k", "16k"]
 
 
+def test_what_follows_from_the_length_in_one_suite_stays_so_beside_another(path: Path, tmp_path: Path) -> None:
+    """batch = 16384/N in the sweep, batch 1 in the other: neither falls apart into panels of one length."""
+    plain = [make.row(make.case(N, batch=1, d=128)) for N in (512, 1024)]
+    decode = [make.row(make.case(N, Nq=1, Nk=N)) for N in (512, 1024)]
+    files = [
+        path,
+        make.build(tmp_path / "plain.jsonl", plain, head=make.header(suite={"name": "plain"})),
+        make.build(tmp_path / "decode.jsonl", decode, head=make.header(suite={"name": "decode"})),
+    ]
+
+    drawn = panels("tflops", gather([read(file) for file in files]))
+
+    assert list(drawn) == ["example, not causal", "example, causal", "plain", "decode"]
+    assert line(drawn["plain"], "sdpa-flash")[0] == [512, 1024]
+    assert [drawn[title].get_xlabel() for title in ("plain", "decode")] == ["N", "Nk"]
+
+
 def test_a_backend_that_was_skipped_throughout_has_no_crosses_and_no_column(path: Path) -> None:
     drawn = panels("tflops", outcomes(path))["not causal"]
 

@@ -222,7 +222,7 @@ def test_two_devices_are_told_apart(tmp_path: Path) -> None:
 def test_what_was_measured_on_is_told_once_for_several_files_of_a_machine(tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.jsonl" for name in ("one", "two")]
     for file in files:
-        make.build(file, [make.row(make.case(1024))], suite={"name": file.stem})
+        make.build(file, [make.row(make.case(1024))], head=make.header(suite={"name": file.stem}))
 
     assert report(*files).count("<dt>driver</dt>") == report(files[0]).count("<dt>driver</dt>")
 

@@ -31,6 +31,8 @@ class Outcome:
     """A short name of the file, unique among the files shown."""
     device: str
     """The device's model name."""
+    suite: str = ""
+    """Its name."""
     regime: Regime | None = None
     """Of the case in this file: a backend that was skipped has it too."""
     baseline: Outcome | None = None
@@ -123,7 +125,8 @@ def gather(
 
 def _outcome(rows: list[Row], result: ResultFile, label: str) -> Outcome:
     env = result.env_of(rows[-1])
-    return Outcome(case_of(rows[0].key), rows[0].backend, tuple(rows), env, label, env.identity.model)
+    suite = str(result.header.suite.get("name", ""))
+    return Outcome(case_of(rows[0].key), rows[0].backend, tuple(rows), env, label, env.identity.model, suite)
 
 
 def _as_listed(outcomes: list[Outcome], patterns: object) -> list[Outcome]:
@@ -159,7 +162,7 @@ def beside(ours: Sequence[Outcome], others: Iterable[Outcome]) -> list[Outcome]:
             places.setdefault(key, {}).setdefault((outcome.device, outcome.file), outcome)
     return [
         replace(
-            theirs, case=our.case, device=our.device, file=our.file, regime=our.regime,
+            theirs, case=our.case, device=our.device, file=our.file, suite=our.suite, regime=our.regime,
             backend=f"{theirs.backend} [{theirs.file}]", origin=theirs,
         )
         for theirs in others

@@ -74,7 +74,7 @@ def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: 
         title=_title(results),
         version=fabench.__version__,
         files=[_file(result) for result in results],
-        environments=[_environment(env) for result in results for env in result.envs.values()],
+        environments=_environments(results),
         statuses=[status for status in SEVERITY if any(o.status == status for o in ours)],
         summary=_summary(ours),
         troubles=_troubles(ours),
@@ -111,6 +111,12 @@ def _file(result: ResultFile) -> dict[str, Any]:
         "state": "complete" if result.complete else result.truncated or "stopped before its last row",
         "fabench": f"{header.harness.version}{sha}{dirty}",
     }
+
+
+def _environments(results: Sequence[ResultFile]) -> list[list[tuple[str, str]]]:
+    """What was measured on, each once: the sessions of one machine differ in nothing that is shown."""
+    found = [tuple(_environment(env)) for result in results for env in result.envs.values()]
+    return [list(environment) for environment in dict.fromkeys(found)]
 
 
 def _environment(env: Env) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines, single_lengths
+from fabench.views.plots.panel import Panel, facets, indices, length, lines, single_lengths
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, where at least two lengths have a measured peak."""
-    axis, names = length_axis(outcomes), indices(outcomes)
+    names = indices(outcomes)
     return [
-        Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
-        for title, group in facets(outcomes, axis)
-        if len({length(o, axis) for o in group if _bytes(o)}) > 1
+        Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
+        for f in facets(outcomes)
+        if f.lengths(_bytes) > 1
     ]
 
 
 def left_out(outcomes: Sequence[Outcome]) -> list[str]:
     """The titles of the panels that have one length with a measured peak."""
-    return single_lengths(outcomes, length_axis(outcomes), _bytes)
+    return single_lengths(outcomes, _bytes)
 
 
 def _bytes(outcome: Outcome) -> float | None:

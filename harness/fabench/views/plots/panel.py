@@ -38,22 +38,51 @@ def length(outcome: Outcome, axis: str) -> int:
     return outcome.case.Nq if axis in ("N", "Nq") else outcome.case.Nk
 
 
-def facets(outcomes: Sequence[Outcome], axis: str) -> list[tuple[str, list[Outcome]]]:
-    """(title, outcomes) for each setting of what varies besides the length, device and file first."""
+@dataclass(frozen=True)
+class Facet:
+    """The outcomes of one pair of axes against a length."""
+
+    title: str
+    axis: str
+    """N, Nq or Nk."""
+    outcomes: list[Outcome]
+
+    def lengths(self, has: Callable[[Outcome], object]) -> int:
+        """How many lengths have what is plotted."""
+        return len({length(outcome, self.axis) for outcome in self.outcomes if has(outcome)})
+
+
+def facets(outcomes: Sequence[Outcome]) -> list[Facet]:
+    """One for each setting of what varies besides the length, device first.
+
+    Suites stay apart: what follows from the length in one, such as batch = 16384/N, need not in another.
+    """
+    suites: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        suites.setdefault(outcome.suite, []).append(outcome)
+    return [
+        Facet(", ".join(filter(None, (name if len(suites) > 1 else "", title))) or "all rows", axis, group)
+        for name, of_suite in suites.items()
+        for axis in [length_axis(of_suite)]
+        for title, group in _settings(of_suite, axis)
+    ]
+
+
+def _settings(outcomes: Sequence[Outcome], axis: str) -> list[tuple[str, list[Outcome]]]:
     names = [name for name in ("device",) if varies(name, outcomes)]
     names += [name for name in shape_of(outcomes).varying if name != axis]
     groups: dict[Key, list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(key_of(outcome, names), []).append(outcome)
     return [
-        (", ".join(filter(None, (common_text(name, group[0]) for name in names))) or "all rows", group)
+        (", ".join(filter(None, (common_text(name, group[0]) for name in names))), group)
         for _, group in sorted(groups.items(), key=lambda item: sort_key(item[0]))
     ]
 
 
-def single_lengths(outcomes: Sequence[Outcome], axis: str, has: Callable[[Outcome], object]) -> list[str]:
+def single_lengths(outcomes: Sequence[Outcome], has: Callable[[Outcome], object]) -> list[str]:
     """The titles of the facets of which one length alone has what is plotted: a point, and no line."""
-    return [title for title, group in facets(outcomes, axis) if len({length(o, axis) for o in group if has(o)}) == 1]
+    return [facet.title for facet in facets(outcomes) if facet.lengths(has) == 1]
 
 
 def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:

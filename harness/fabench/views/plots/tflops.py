@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabench.names import SKIPPED
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, length_axis, lines, single_lengths
+from fabench.views.plots.panel import Panel, facets, indices, length, lines, single_lengths
 from fabench.views.plots.roofs import measured_gemm
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
@@ -21,17 +21,17 @@ TERA = 1e-12
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, if two lengths or more have a speed: one is a column of a table."""
-    axis, names = length_axis(outcomes), indices(outcomes)
+    names = indices(outcomes)
     return [
-        Panel(title, partial(_draw, title=title, outcomes=group, axis=axis, names=names))
-        for title, group in facets(outcomes, axis)
-        if len({length(outcome, axis) for outcome in group if outcome.time_ns}) > 1
+        Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
+        for f in facets(outcomes)
+        if f.lengths(lambda outcome: outcome.time_ns) > 1
     ]
 
 
 def left_out(outcomes: Sequence[Outcome]) -> list[str]:
     """The titles of the panels that have one length with a speed."""
-    return single_lengths(outcomes, length_axis(outcomes), lambda outcome: outcome.time_ns)
+    return single_lengths(outcomes, lambda outcome: outcome.time_ns)
 
 
 def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: dict[str, int]) -> None:
