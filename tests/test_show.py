@@ -436,6 +436,38 @@ def test_a_column_skipped_for_one_reason_is_left_out_in_words(tmp_path: Path) ->
     assert len(json.loads(show(tmp_path / "run.jsonl", "--format", "json"))) == 8
 
 
+def test_what_is_left_out_is_named_as_what_it_is_and_whose_reason_it_was(tmp_path: Path) -> None:
+    """Columns may be lengths: that a backend is not installed is no word about 4096, where it alone has a row."""
+    rows = [make.row(make.case(1024), "mine"), make.row(make.case(1024), "a", status="unavailable", detail="no card")]
+    rows += [make.row(make.case(N), "a", status="unavailable", detail="no card") for N in (2048, 4096)]
+    rows += [make.row(make.case(N, d=256), "mine", status="unsupported", detail="d = 256 > 128") for N in (1024, 2048)]
+    path = make.build(tmp_path / "run.jsonl", rows)
+
+    def left_out(*options: object) -> list[str]:
+        return [line for line in show(path, *options).splitlines() if line.startswith("left out")]
+
+    by_length = ("--where", "d=128", "--row", "backend")
+    assert left_out(*by_length, "--col", "N") == ["left out: N 2048, N 4096: only a is there (unavailable: no card)"]
+    assert "unavailable ¹" in show(path, *by_length, "--col", "N")
+    assert left_out("--where", "N=1024", "--row", "backend", "--col", "d") == [
+        "left out: d 256: only mine is there (unsupported: d = 256 > 128)"
+    ]
+    assert left_out("--where", "backend=mine", "--row", "N", "--col", "d") == [
+        "left out: d 256 (unsupported: d = 256 > 128)"
+    ]
+    assert left_out("--where", "d=128", "--col", "backend") == ["left out: a (unavailable: no card)"]
+
+
+def test_many_columns_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    lengths = range(1024, 9 * 1024, 1024)
+    rows = [make.row(make.case(N), "a", status="unavailable", detail="no card") for N in lengths]
+    path = make.build(tmp_path / "run.jsonl", [*rows, make.row(make.case(1024), "mine")])
+
+    text = show(path, "--row", "backend", "--col", "N")
+
+    assert "left out: 7 columns: only a is there (unavailable: no card)\n" in text
+
+
 def test_columns_stay_where_nothing_else_would_be_left(tmp_path: Path) -> None:
     rows = [make.row(make.case(N), "mine", status="unavailable", detail="no card") for N in (1024, 2048)]
 

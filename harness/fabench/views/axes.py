@@ -117,8 +117,13 @@ def common_text(name: str, outcome: OfCase) -> str:
     value = AXES[name](outcome)
     if name in _DEFAULTS and value == _DEFAULTS[name]:
         return ""
-    if name in ("direction", "dtype", "layout", "alignment", "device"):
-        return str(value)
+    return named(name, value)
+
+
+def named(name: str, value: object) -> str:
+    """A place on an axis in words that need no heading: 'bf16', 'not causal', 'd 128'."""
+    if name in ("direction", "dtype", "layout", "alignment", "device", "file", "regime", "backend"):
+        return axis_text(value)
     if name == "causal":
         return "causal" if value else "not causal"
     return f"{name} {axis_text(value)}"

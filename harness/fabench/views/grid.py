@@ -49,11 +49,24 @@ class Table:
     """Columns that held nothing but one reason for skipping, in words."""
 
 
-def finish(caption: Sequence[str], labels: Sequence[str], headings: Sequence[str], lines: Sequence[Line]) -> Table:
+MOST_NAMED = 6
+"""Columns that an aside names; more are counted."""
+
+
+def finish(
+    caption: Sequence[str],
+    labels: Sequence[str],
+    headings: Sequence[str],
+    lines: Sequence[Line],
+    *,
+    names: Sequence[str] | None = None,
+    backends: Sequence[str] | None = None,
+) -> Table:
     """Number the footnotes in the order in which they are met, row by row.
 
     A column in which every row was skipped for one and the same reason becomes an aside, unless nothing else would be
-    left. A footnote that every number carries goes into the caption and marks none of them.
+    left: by `names`, which need no heading. Where backends are rows, `backends` says of each row whose it is, and the
+    aside whose reason it was. A footnote that every number carries goes into the caption and marks none of them.
     """
     empty = _skipped_columns(len(headings), lines)
     kept = [index for index in range(len(headings)) if index not in empty]
@@ -67,7 +80,7 @@ def finish(caption: Sequence[str], labels: Sequence[str], headings: Sequence[str
         tuple(headings[index] for index in kept),
         rows,
         tuple(notes.texts),
-        _asides({headings[index]: draft for index, draft in empty.items()}),
+        _asides(lines, empty, names or headings, backends),
     )
 
 
@@ -91,12 +104,20 @@ def _numbered(draft: Draft, common: Sequence[str], notes: Notes) -> Cell:
     return Cell(draft.text, tuple(notes.number(text) for text in draft.notes if text not in common))
 
 
-def _asides(left_out: dict[str, Draft]) -> tuple[str, ...]:
+def _asides(
+    lines: Sequence[Line], empty: dict[int, Draft], names: Sequence[str], backends: Sequence[str] | None
+) -> tuple[str, ...]:
     """One line for each reason, with the columns it took."""
-    groups: dict[Draft, list[str]] = {}
-    for heading, draft in left_out.items():
-        groups.setdefault(draft, []).append(heading)
+    groups: dict[tuple[Draft, str], list[str]] = {}
+    for index, draft in empty.items():
+        there = [cells[index] != NOTHING for _, cells in lines]
+        alone = dict.fromkeys(name for name, is_there in zip(backends or (), there, strict=False) if is_there)
+        only = (
+            "" if all(there) or not alone else f": only {', '.join(alone)} {'is' if len(alone) == 1 else 'are'} there"
+        )
+        groups.setdefault((draft, only), []).append(names[index])
     return tuple(
-        f"left out: {', '.join(headings)} ({'; '.join(draft.notes) or draft.text})"
-        for draft, headings in groups.items()
+        f"left out: {', '.join(columns) if len(columns) <= MOST_NAMED else f'{len(columns)} columns'}{only} "
+        f"({'; '.join(draft.notes) or draft.text})"
+        for (draft, only), columns in groups.items()
     )

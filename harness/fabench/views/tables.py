@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fabench.errors import UsageError
 from fabench.names import SKIPPED
 from fabench.text import counted
-from fabench.views.axes import AXES, Key, axis_text, key_of, shape_of, sort_key, varies
+from fabench.views.axes import AXES, Key, axis_text, key_of, named, shape_of, sort_key, varies
 from fabench.views.grid import NOTHING, Cell, Draft, Table, finish
 from fabench.views.notes import about
 from fabench.views.outcomes import Outcome
@@ -118,13 +118,23 @@ def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout
         )
         for row in rows
     ]
-    return finish(_caption(outcomes, plan, values), plan.row, headings, lines)
+    names = [_name(column, plan) for column in columns]
+    place = plan.row.index("backend") if "backend" in plan.row else None
+    backends = None if place is None else [axis_text(row[place]) for row in rows]
+    return finish(_caption(outcomes, plan, values), plan.row, headings, lines, names=names, backends=backends)
 
 
 def _heading(column: Column, by_value: bool) -> str:
     key, value = column
     words = [axis_text(part) for part in key]
     return " ".join([*words, value.heading] if by_value or not words else words)
+
+
+def _name(column: Column, plan: _Plan) -> str:
+    """A column in words that need no heading."""
+    key, value = column
+    words = [named(name, part) for name, part in zip(plan.col, key, strict=True)]
+    return " ".join([*words, value.heading] if plan.value_columns or not words else words)
 
 
 def _places(outcomes: Sequence[Outcome], plan: _Plan) -> dict[tuple[Key, Key], Outcome]:
