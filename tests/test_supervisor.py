@@ -75,6 +75,11 @@ class ScriptedWorker:
                 if left <= 0:
                     self.steps.popleft()
                 return None
+            case ("away", phase, seconds):  # the supervisor itself does not run
+                self.board.phase = phase
+                self.clock.now += seconds
+                self.steps.popleft()
+                return None
             case "die in company" if not self.company:
                 self.steps[0] = (self.board.row, row, "ok")
                 return None
@@ -205,6 +210,19 @@ def test_a_hang_ends_as_a_timeout_after_the_rows_own_time() -> None:
     assert harness.run(planned("slow"), planned("b")) == {"slow": "timeout", "b": "ok"}
     assert harness.ledger.rows["slow"]["detail"]["message"] == "timing took more than 7 s"
     assert 7.0 < harness.clock.now < 9.0
+
+
+@pytest.mark.parametrize("row", ["ok", "wrong_result"])
+def test_while_the_run_itself_is_stopped_no_row_uses_up_its_time(row: str) -> None:
+    harness = Harness({"a": [("busy", TIME, 1.0), ("away", TIME, 3600.0), ("busy", TIME, 1.0), row]}, row_s=7.0)
+
+    assert harness.run(planned("a")) == {"a": row}
+
+
+def test_after_a_stop_a_hang_is_still_a_timeout() -> None:
+    harness = Harness({"a": [("away", TIME, 3600.0), ("busy", TIME, 1e9)]}, row_s=7.0)
+
+    assert harness.run(planned("a")) == {"a": "timeout"}
 
 
 def test_preparing_has_a_limit_of_its_own() -> None:

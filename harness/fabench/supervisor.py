@@ -22,6 +22,8 @@ REFERENCE_LIMIT_S = 600.0
 SILENCE_LIMIT_S = 600.0
 """No event and nobody at work on the board for this long: the harness itself hangs."""
 POLL_S = 0.05
+AWAY_S = 1.0
+"""The most that is charged between two looks: whoever looks later was stopped meanwhile (Ctrl-Z), or had no core."""
 CANARY_EVERY = 20
 
 
@@ -152,16 +154,18 @@ class Supervisor:
 
     def _collect(self, worker: Worker, run: CaseRun, round_: int) -> bool:
         """Take events until the case is done (True) or the worker must be replaced (False)."""
-        last = heard = self.clock()
+        last, silent = self.clock(), 0.0
         shown = IDLE
         while True:
             event = worker.next_event(POLL_S)
             now = self.clock()
             at_work = worker.board.row
             if event is None:
-                if self._overdue(worker, run, round_, now - last):
+                passed = min(now - last, AWAY_S)
+                silent += passed
+                if self._overdue(worker, run, round_, passed):
                     return False
-                if at_work == IDLE and now - heard > SILENCE_LIMIT_S:
+                if at_work == IDLE and silent > SILENCE_LIMIT_S:
                     self._finish_all(run, round_, "error", f"no sign of life for {SILENCE_LIMIT_S:.0f} s")
                     return False
             elif event["ev"] == "row":
@@ -179,7 +183,7 @@ class Supervisor:
             elif event["ev"] == "failed":
                 raise WorkerDiedError(event["status"], f"the harness failed: {event['message']}", event["traceback"])
             if event is not None:
-                heard = now
+                silent = 0.0
             if at_work != shown:
                 shown = at_work
                 self.sink.working(run.at_work(at_work), run.case)
