@@ -66,6 +66,7 @@ class Session:
         from fabench.parity.bench import Bench
         from fabench.settings import multiply_exactly
 
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes like this one are its threads
         multiply_exactly()
         for data in command["trials"]:
             bench = Bench(self.subject, Trial.from_json(data))
