@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on
-from fabench.grid import side_by_side
+from fabench.launch_order import side_by_side
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import (
     MAX_GRID_Y,

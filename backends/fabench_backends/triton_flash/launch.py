@@ -18,7 +18,7 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fabench.attention_op import Layout, on
-from fabench.grid import side_by_side
+from fabench.launch_order import side_by_side
 from fabench_backends.triton_flash import interpreter, tuner
 from fabench_backends.triton_flash.backward_dkdv import triton_flash_backward_dkdv
 from fabench_backends.triton_flash.backward_dq import triton_flash_backward_dq

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabench.grid import MOST_ROUNDS, side_by_side
+from fabench.launch_order import MOST_ROUNDS, side_by_side
 
 MIB = 1 << 20
 
