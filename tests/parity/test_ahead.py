@@ -89,6 +89,28 @@ def test_nothing_is_started_where_it_would_not_pay(compile_s: float, seconds: fl
     helpers.look([result(compile_s, seconds)], TRIALS[:to_come])
 
 
+@pytest.mark.parametrize(
+    ("cores", "free_gib", "most"), [(2, 140, 0), (4, 140, 2), (16, 140, 12), (16, 24, 5), (16, 7, 0), (1, 0, 0)]
+)
+def test_there_are_as_many_processes_as_cores_and_memory_allow(
+    monkeypatch: pytest.MonkeyPatch, cores: int, free_gib: int, most: int
+) -> None:
+    monkeypatch.setattr(ahead.os, "sched_getaffinity", lambda _: set(range(cores)))
+
+    assert ahead.affordable(free_gib << 30) == most
+
+
+def test_every_trial_is_dealt_to_a_process_also_where_few_are_left() -> None:
+    made: list[Worker] = []
+    helpers = Ahead(lambda: made.append(Worker()) or made[-1], most=12)  # type: ignore[func-returns-value,arg-type,return-value]
+    helpers.look([result(9.0, 9.0)], TRIALS[:9])
+
+    assert len(made) == 4
+    assert sorted(str(t["key"]) for w in made for t in w.told[0]["trials"]) == sorted(
+        str(t.case.key) for t in TRIALS[:9]
+    )
+
+
 def test_a_process_that_cannot_be_started_or_dies_at_once_is_done_without() -> None:
     made: list[Worker] = []
     helpers = Ahead(lambda: made.append(Worker(dead=True)) or made[-1], most=3)  # type: ignore[func-returns-value,arg-type,return-value]

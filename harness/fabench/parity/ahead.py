@@ -18,12 +18,14 @@ LEAST_COMPILE_S, LEAST_SHARE = 4.0, 0.5
 """Seen so far, in all and of all time, before compiling ahead is worth its start."""
 LEAST_TRIALS = 8
 """Still to come: fewer are over before the processes have imported torch."""
-MOST_PROCESSES, SPARED_CORES = 12, 2
+MOST_PROCESSES, SPARED_CORES, PROCESS_BYTES = 12, 2, 4 << 30
+"""What the worker and its supervisor need is spared; a process needs memory for a context and the cases."""
 
 
-def idle_cores() -> int:
-    """Those that neither the worker nor its supervisor needs."""
-    return len(os.sched_getaffinity(0)) - SPARED_CORES
+def affordable(free_bytes: int) -> int:
+    """How many processes there may be where the device has so much memory free."""
+    cores = len(os.sched_getaffinity(0)) - SPARED_CORES
+    return max(0, min(MOST_PROCESSES, cores, free_bytes // PROCESS_BYTES - 1))
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Ahead:
 
     start: Callable[[], WorkerProcess]
     """Starts a worker that has been told its kernel."""
-    most: int = field(default_factory=lambda: min(idle_cores(), MOST_PROCESSES))
+    most: int
     workers: list[WorkerProcess] = field(default_factory=list)
     compile_s: float = 0.0
     seconds: float = 0.0
@@ -42,19 +44,18 @@ class Ahead:
         self.compile_s += sum(result.compile_s for result in results)
         self.seconds += sum(result.seconds for result in results)
         slow = self.compile_s >= max(LEAST_COMPILE_S, LEAST_SHARE * self.seconds)
-        if self.workers or not slow or len(to_come) < LEAST_TRIALS or self.most < 1:
+        if self.workers or not slow or len(to_come) < LEAST_TRIALS:
             return
-        for i in range(min(self.most, len(to_come) // 2)):
-            # One after another, so that they are as far ahead of the worker everywhere.
-            mine = [trial.to_json() for trial in to_come[i :: self.most]]
-            self._begin({"cmd": "ahead", "trials": mine})
+        processes = min(self.most, len(to_come) // 2)
+        for i in range(processes):  # dealt out like cards, so that they are as far ahead of the worker everywhere
+            self._begin({"cmd": "ahead", "trials": [trial.to_json() for trial in to_come[i::processes]]})
 
     def _begin(self, command: dict[str, Any]) -> None:
         try:
             self.workers.append(self.start())
             self.workers[-1].send(command)
         except (WorkerDiedError, OSError):  # then it is compiled when its turn comes
-            self.most = len(self.workers)
+            self.most = 0
 
     def close(self) -> None:
         """End them, whatever they are at."""

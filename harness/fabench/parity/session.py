@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabench.errors import InternalError, UsageError
-from fabench.parity.ahead import Ahead
+from fabench.interrupts import by
+from fabench.parity.ahead import Ahead, affordable
 from fabench.parity.budget import Budget, is_compiling
 from fabench.parity.target import Target
 from fabench.parity.trial import BAD_ENDINGS, PROBES, Ending, ProbeName, Result, Trial
@@ -67,7 +68,7 @@ class Session:
     ahead: Ahead = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ahead = Ahead(self.target.start)
+        self.ahead = Ahead(self.target.start, affordable(self.target.device.free_bytes))
 
     def run(self, trials: Sequence[Trial], on_result: Callable[[Result], None], *, fail_fast: bool = False) -> Left:
         """Run the trials in order; what the budget cuts off is returned."""
@@ -78,9 +79,9 @@ class Session:
                 return Left(len(trials) - i, f"it crashed or hung {self.deaths} times")
             try:
                 results = self.trial(trial)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 self._drop()
-                return Left(len(trials) - i, "it was interrupted", interrupted=True)
+                return Left(len(trials) - i, f"it was interrupted{by(error)}", interrupted=True)
             for result in results:
                 on_result(result)
             self.ahead.look(results, trials[i + 1 :])
