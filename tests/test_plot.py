@@ -237,6 +237,75 @@ def test_a_file_without_the_baseline_is_named_beside_one_that_has_it(tmp_path: P
     assert text.splitlines()[0] == "speedup: 1 panel without the baseline left out: alone"
 
 
+def caption(kind: str, found: list[Outcome]) -> list[str]:
+    """The lines under a picture's title, as it is drawn."""
+    picture = figure(KINDS[kind], found, LIGHT)
+    assert picture is not None
+    assert picture.get_suptitle().split("\n")[0] == KINDS[kind].title
+    return [text.get_text() for text in picture.texts if text.get_text() != picture.get_suptitle()]
+
+
+@pytest.mark.parametrize("kind", ["tflops", "memory", "speedup"])
+def test_a_picture_says_on_which_device_and_of_which_problems_it_is(path: Path, kind: str) -> None:
+    """What its panels do not tell apart: with them it can leave its page."""
+    assert caption(kind, outcomes(path)) == ["NVIDIA H200, burst, forward, bf16, heads 16, d 128, batch = 16384/N"]
+
+
+@pytest.mark.parametrize("kind", ["roofline", "accuracy"])
+def test_a_panel_that_mixes_problems_says_which(path: Path, kind: str) -> None:
+    assert " ".join(caption(kind, outcomes(path))) == (
+        "NVIDIA H200, burst, forward, bf16, heads 16, d 128, batch = 16384/N causal and not; N 1k, 4k, 16k"
+    )
+
+
+def test_what_is_the_same_within_a_suite_is_said_of_the_suite(tmp_path: Path) -> None:
+    wide = [make.row(make.case(N, batch=16384 // N, d=64)) for N in (1024, 2048)]
+    long = [make.row(make.case(N, batch=1, d=64, causal=True)) for N in (4096, 8192)]
+    for name, rows in {"wide": wide, "long": long}.items():
+        make.build(tmp_path / f"{name}.jsonl", rows, head=make.header(planned_rows=2, suite={"name": name}))
+    found = gather([read(tmp_path / "wide.jsonl"), read(tmp_path / "long.jsonl")])
+
+    assert caption("tflops", found) == [
+        "NVIDIA H200, burst, forward, bf16, heads 16, d 64",
+        "wide: not causal, batch = 16384/N",
+        "long: batch 1, causal",
+    ]
+
+
+def test_a_caption_is_broken_between_its_words(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N, batch=16384 // N, inputs="outliers")) for N in (1024, 2048)]
+
+    lines = caption("tflops", built(tmp_path, rows))
+
+    assert len(lines) == 2
+    assert lines[0].endswith(",")
+    assert " ".join(lines).endswith("inputs outliers, heads 16, d 128, not causal, batch = 16384/N")
+    assert lines[1] in ("not causal, batch = 16384/N", "batch = 16384/N")
+
+
+def test_the_caption_is_below_the_title_and_above_the_panels(path: Path) -> None:
+    for kind in KINDS.values():
+        picture = figure(kind, outcomes(path), LIGHT)
+        assert picture is not None
+        FigureCanvasAgg(picture).draw()
+        top = max(axes.get_tightbbox().y1 for axes in picture.axes)
+        boxes = [text.get_window_extent() for text in picture.texts if text.get_text() != picture.get_suptitle()]
+        assert boxes
+        assert min(box.y0 for box in boxes) > top
+        assert max(box.y1 for box in boxes) < picture.bbox.y1 - 12 * picture.dpi / 72
+        assert all(box.x0 > 0 and box.x1 < picture.bbox.x1 for box in boxes)
+
+
+def test_a_problem_that_was_launched_nowhere_has_no_row_in_the_heat_map(tmp_path: Path) -> None:
+    rows = [make.row(make.case(1024), name) for name in ("sdpa-flash", "naive")]
+    rows += [make.row(make.case(N), "xformers", status="unavailable", detail="no") for N in (1024, 2048)]
+    rows += [make.row(make.case(4096), name, status="oom", detail="no") for name in ("sdpa-flash", "naive")]
+
+    (axes,) = panels("speedup", built(tmp_path, rows)).values()
+
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["N 1k", "N 4k"]
+
+
 def test_nothing_to_plot_is_no_picture(tmp_path: Path) -> None:
     found = built(tmp_path, [make.row(make.case(), status="unavailable", detail="not here")])
 

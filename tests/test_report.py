@@ -121,6 +121,10 @@ def test_every_kind_of_plot_is_a_section_of_svg(page: str) -> None:
     assert page.count('role="img" aria-label="') == page.count("<svg")
 
 
+def test_the_plots_say_what_all_their_problems_share(page: str) -> None:
+    assert words(page).count("NVIDIA H200, burst, forward, bf16, heads 16, d 128, batch = 16384/N") >= len(KINDS)
+
+
 def test_plots_take_their_ink_from_the_page(page: str) -> None:
     assert "var(--ink)" in page[page.index("<svg") :]
     assert "#010203" not in page

@@ -46,6 +46,8 @@ class Section:
     pictures: tuple[Picture, ...]
     note: str
     """Which panels are not drawn."""
+    caption: tuple[str, ...]
+    """What the problems of all panels share."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,10 @@ def _all_rows(ours: Sequence[Outcome]) -> Layout:
 
 
 def _sections(outcomes: Sequence[Outcome]) -> list[Section]:
-    found = [Section(kind, tuple(_pictures(kind, outcomes)), omission(kind, outcomes)) for kind in KINDS.values()]
+    found = [
+        Section(kind, tuple(_pictures(kind, outcomes)), omission(kind, outcomes), tuple(kind.caption(outcomes)))
+        for kind in KINDS.values()
+    ]
     return [section for section in found if section.pictures or section.note]
 
 

@@ -16,8 +16,9 @@ from fabench.stats import FEWEST
 from fabench.text import counted, did_you_mean
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
-from fabench.views.plots.panel import Panel
-from fabench.views.plots.style import Theme, legend, styled
+from fabench.views.plots.caption import caption
+from fabench.views.plots.panel import ALL, Panel
+from fabench.views.plots.style import Theme, head, legend, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +37,12 @@ class Kind:
     """The titles of panels that are not drawn, and might be looked for."""
     lacking: str = ""
     """Why they are not."""
+    mixed: bool = False
+    """A panel holds problems of several kinds, and no axis tells which: the caption does."""
+
+    def caption(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """What a picture of it says below its title."""
+        return caption(outcomes, mixed=self.mixed)
 
 
 TITLES = 3
@@ -51,13 +58,14 @@ KINDS: dict[str, Kind] = {
              "a cross at the foot is a backend without a speed there.", tflops.panels,
              tflops.left_out, SINGLE),
         Kind("roofline", "Roofline",
-             "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels),
+             "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels,
+             mixed=True),
         Kind("memory", "Memory against N",
              "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
              memory.panels, memory.left_out, SINGLE),
         Kind("accuracy", "Accuracy league",
              f"Largest rho ({RIGHT}) and RMSE of each backend's rows; the dot is its worst.",
-             accuracy.panels),
+             accuracy.panels, mixed=True),
         Kind("speedup", "Speed-up over the baseline",
              "The baseline's time over the backend's; words are statuses.", speedup.panels, speedup.left_out,
              "without the baseline"),
@@ -97,10 +105,13 @@ def figure(kind: Kind, outcomes: Sequence[Outcome], theme: Theme) -> Figure | No
         from matplotlib.figure import Figure
 
         picture = Figure(figsize=(width * columns, height * rows + 0.5), layout="constrained")
-        picture.suptitle(kind.title)
         for index, panel in enumerate(found):
-            panel.draw(picture.add_subplot(rows, columns, index + 1), theme)
+            axes = picture.add_subplot(rows, columns, index + 1)
+            panel.draw(axes, theme)
+            if panel.title == ALL:  # the picture's own title says so
+                axes.set_title("")
         legend(picture)
+        head(picture, kind.title, kind.caption(outcomes))
     return picture
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from fabench.views.plots.style import Theme
 
 
+ALL = "all rows"
+"""The title of a panel that nothing tells from others."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes: its title, its size in inches and how it is drawn."""
@@ -61,7 +65,7 @@ def facets(outcomes: Sequence[Outcome]) -> list[Facet]:
     for outcome in outcomes:
         suites.setdefault(outcome.suite, []).append(outcome)
     return [
-        Facet(", ".join(filter(None, (name if len(suites) > 1 else "", title))) or "all rows", axis, group)
+        Facet(", ".join(filter(None, (name if len(suites) > 1 else "", title))) or ALL, axis, group)
         for name, of_suite in suites.items()
         for axis in [length_axis(of_suite)]
         for title, group in _settings(of_suite, axis)

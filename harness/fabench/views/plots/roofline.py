@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabench.views.axes import common_text, key_of, varies
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, indices, lines
+from fabench.views.plots.panel import ALL, Panel, indices, lines
 from fabench.views.plots.roofs import datasheet, measured_copy, measured_gemm
 from fabench.views.plots.style import Theme, colour, marker
 from fabench.views.values import VALUES
@@ -30,7 +30,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     return [
         Panel(title, partial(_draw, title=title, outcomes=group, names=index), width=7.0, height=4.6)
         for group in groups.values()
-        if (title := ", ".join(common_text(name, group[0]) for name in names) or group[0].device)
+        if (title := ", ".join(common_text(name, group[0]) for name in names) or ALL)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fabench.names import SKIPPED
 from fabench.views.axes import axis_text, key_of, shape_of, sort_key, varies
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel
+from fabench.views.plots.panel import ALL, Panel
 from fabench.views.plots.style import Theme, length_text
 from fabench.views.values import VALUES, significant
 
@@ -25,7 +25,7 @@ SPREAD = 4.0
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each device and file in which some backend is compared with a baseline.
 
-    A backend that was skipped everywhere has no column.
+    A backend that was skipped everywhere has no column, a problem that was launched on no backend no row.
     """
     found = []
     for place, group in _places(outcomes):
@@ -33,9 +33,9 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
             continue
         baseline = next(o.baseline.backend for o in group if o.baseline)
         title = ", ".join([*place, f"over {baseline}"])
-        rows = list(dict.fromkeys(outcome.case for outcome in group))
-        columns = list(dict.fromkeys(outcome.backend for outcome in group if outcome.status not in SKIPPED))
-        draw = partial(_draw, title=title, outcomes=group, columns=columns)
+        launched = [outcome for outcome in group if outcome.status not in SKIPPED]
+        rows, columns = {o.case for o in launched}, list(dict.fromkeys(o.backend for o in launched))
+        draw = partial(_draw, title=title, outcomes=[o for o in group if o.case in rows], columns=columns)
         found.append(Panel(title, draw, width=2.2 + 0.85 * len(columns), height=1.5 + 0.24 * len(rows)))
     return found
 
@@ -44,7 +44,7 @@ def left_out(outcomes: Sequence[Outcome]) -> list[str]:
     """The devices and files that have speeds and nothing to compare them with."""
     groups = _places(outcomes)
     return [
-        ", ".join(place) or "all rows"
+        ", ".join(place) or ALL
         for place, group in groups
         if any(outcome.time_ns for outcome in group) and not _compared(group)
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,3 +102,24 @@ def legend(figure: Figure) -> None:
         columns = max(2, min(len(found), int(width / 1.6)))
         figure.set_figheight(figure.get_figheight() + LEGEND_LINE * -(-len(found) // columns))
         figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, handlelength=1.8)
+
+
+TITLE_LINE, CAPTION_LINE = 0.2, 0.15
+"""Inches that a line of a picture's title takes (12 points at 1.2), and one of its caption (8 points, and air)."""
+CAPTION_LETTERS = 15
+"""Letters of the caption in an inch."""
+_BLANK, _KEPT = "\N{NO-BREAK SPACE}", re.compile("(?<![,;:]) ")
+"""What stands for a blank at which a caption is not broken: 'batch = 16384/N' stays together."""
+
+
+def head(figure: Figure, title: str, caption: Iterable[str]) -> None:
+    """The picture's title, and below it in smaller letters its caption; the picture grows by it."""
+    width = int(figure.get_figwidth() * CAPTION_LETTERS)
+    lines = [part.replace(_BLANK, " ") for line in caption for part in textwrap.wrap(_KEPT.sub(_BLANK, line), width)]
+    kept = math.ceil(len(lines) * CAPTION_LINE / TITLE_LINE)
+    figure.set_figheight(figure.get_figheight() + kept * TITLE_LINE)
+    figure.suptitle("\n".join([title, *([" "] * kept)]))  # the layout keeps what the title takes free
+    top = 1 - (TITLE_LINE + 0.08) / figure.get_figheight()
+    for place, line in enumerate(lines):
+        y = top - place * CAPTION_LINE / figure.get_figheight()
+        figure.text(0.5, y, line, ha="center", va="top", fontsize=8)
