@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from click.testing import CliRunner
+from click.testing import Result as Ended
+
 from fabench.case import Case
+from fabench.cli import INTERRUPTED, main
 from fabench.device import Device
 from fabench.function_backend import bare
 from fabench.parity.diagnose import diagnose
@@ -159,3 +163,15 @@ def called(results: Sequence[Result]) -> str:
     """What the results together call the bug: names, else the messages."""
     found = names(results)
     return "; ".join(n.sentence for n in found) if found else "; ".join(r.message for r in results if r.bad)
+
+
+def command(*arguments: str) -> Ended:
+    """`fabench ARGUMENTS` in this process.
+
+    The command takes signals for a wish to end, and pytest does not hear of them: a proof that `timeout` or `kill` ends
+    would go on, and count the mutant of that moment as one that was not found. What interrupts it interrupts pytest.
+    """
+    done = CliRunner().invoke(main, arguments)
+    if done.exit_code == INTERRUPTED:
+        raise KeyboardInterrupt(done.output[-300:])
+    return done

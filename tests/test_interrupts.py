@@ -6,16 +6,17 @@ import signal
 
 import pytest
 
-from fabench.interrupts import SIGNALS, interrupts
+from fabench.interrupts import SIGNALS, by, interrupts
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_each_signal_is_an_interrupt_within_the_block_and_as_before_after_it(number: signal.Signals) -> None:
     before = signal.getsignal(number)
 
-    with pytest.raises(KeyboardInterrupt), interrupts():
+    with pytest.raises(KeyboardInterrupt) as raised, interrupts():
         signal.raise_signal(number)
 
+    assert by(raised.value) == ("" if number == signal.SIGINT else f" by {number.name}")
     assert signal.getsignal(number) is before
 
 

@@ -15,7 +15,10 @@ GRACE_S = 5.0
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """Within the block each of `SIGNALS` raises KeyboardInterrupt. One that is ignored (nohup, `&`) stays ignored."""
+    """Within the block each of `SIGNALS` raises KeyboardInterrupt, with its name for `by`.
+
+    One that is ignored (nohup, `&`) stays ignored.
+    """
     first: float | None = None
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -23,7 +26,7 @@ def interrupts() -> Iterator[None]:
         if first is not None and time.monotonic() - first < GRACE_S:
             return
         first = time.monotonic()
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     taken = {number: handler for number, handler in previous.items() if handler is not signal.SIG_IGN}
@@ -34,3 +37,9 @@ def interrupts() -> Iterator[None]:
     finally:
         for number, handler in taken.items():
             signal.signal(number, handler)
+
+
+def by(error: KeyboardInterrupt) -> str:
+    """' by SIGTERM', so that who pressed no Ctrl-C knows what to look for; nothing for Ctrl-C itself."""
+    name = error.args[0] if error.args else ""
+    return f" by {name}" if name in {number.name for number in SIGNALS if number != signal.SIGINT} else ""

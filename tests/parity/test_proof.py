@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from fabench import inputs, reference, registry
 from fabench.case import Case
-from fabench.cli import main
 from fabench.function_backend import bare
 from fabench.parity.examiner import Examiner
 from fabench.parity.rule import judge
@@ -23,7 +21,7 @@ from fabench.parity.subject import Subject
 from fabench.parity.trial import PROBES, ProbeName, Trial
 from mutants.gallery import mutants
 from mutants.variants import VARIANTS
-from proof import CPU, FULL, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, examine
+from proof import CPU, FULL, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, command, examine
 
 GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
 SEEDS = 20
@@ -160,7 +158,7 @@ def test_no_right_kernel_fails_a_probe(name: str) -> None:
 def test_the_command_finds_every_mutant(kill: Kill, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     arguments = ["parity", f"{GALLERY}:{kill.mutant}", "--device", "cpu", "--json", str(out), "--repro", str(tmp_path)]
-    done = CliRunner().invoke(main, arguments)
+    done = command(*arguments)
     assert done.exit_code == 1, done.output
     report = json.loads(out.read_text())[0]
     assert any(r["probe"] == kill.probe and r["ending"] in ("failed", "crashed") for r in report["results"])
@@ -172,5 +170,5 @@ def test_the_command_finds_every_mutant(kill: Kill, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_command_passes_every_variant(name: str) -> None:
-    done = CliRunner().invoke(main, ["parity", f"{GALLERY}:{name}", "--device", "cpu"])
+    done = command("parity", f"{GALLERY}:{name}", "--device", "cpu")
     assert done.exit_code == 0, done.output

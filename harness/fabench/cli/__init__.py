@@ -11,6 +11,7 @@ import click
 from fabench.cli.descriptors import fill
 from fabench.cli.stdout import close, forgiving
 from fabench.errors import FabenchError, UsageError
+from fabench.interrupts import by
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
@@ -108,8 +109,8 @@ class LazyGroup(click.Group):
             close()
             where = f"'{error.filename}'" if error.filename else "the output"
             raise Failure(UsageError(f"{where} cannot be used: {error.strerror or error}")) from error
-        except KeyboardInterrupt:
-            click.echo("Interrupted", err=True)
+        except KeyboardInterrupt as error:
+            click.echo(f"Interrupted{by(error)}", err=True)
             sys.exit(INTERRUPTED)
 
 
