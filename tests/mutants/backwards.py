@@ -60,7 +60,9 @@ class SoftcapSlopeForgotten(Kernel):
 
     def backward(self, q: Any, k: Any, v: Any, O: Any, LSE: Any, dO: Any, call: Call) -> Any:
         self.capped = call.softcap
-        return super().backward(q, k, v, O, LSE, dO, dataclasses.replace(call, softcap=0.0))
+        gradients = super().backward(q, k, v, O, LSE, dO, dataclasses.replace(call, softcap=0.0))
+        self.capped = 0.0
+        return gradients
 
     def cap(self, s: torch.Tensor, call: Call) -> torch.Tensor:
         cap = call.softcap or getattr(self, "capped", 0.0)

@@ -72,3 +72,17 @@ def test_it_stops_at_its_limits() -> None:
     asked.clear()
     shrink(BIG, "rho", fails, seconds=3, clock=lambda: float(next(now)))
     assert len(asked) <= 4
+
+
+def test_what_fails_for_the_trial_before_it_is_not_taken_for_smaller() -> None:
+    """A kernel that keeps its softcap is wrong in the next call too, without one."""
+    before = [5.0]
+
+    def fails(t: Trial) -> bool:
+        kept = before[0]
+        before[0] = t.case.softcap
+        return bool(kept or t.case.softcap)
+
+    smallest = shrink(BIG, "rho", fails, most_tests=500)
+    assert smallest.case.softcap == 5.0
+    assert (smallest.case.Nq, smallest.case.Nk, smallest.case.d) == (1, 1, 8)

@@ -13,8 +13,10 @@ from fabench.parity.trial import ProbeName, Trial
 
 LENGTHS = (1, 2, 3, 5, 8, 16, 17, 32, 33, 48, 64, 65, 97, 128, 129, 192, 193, 256, 257)
 DIMS = (8, 16, 32, 64, 128)
+TIMES = 2
+"""A trial must fail in a row to be taken for one that fails."""
 HEADS = ((1, 1), (2, 1), (2, 2), (4, 2))
-MOST_TESTS = 80
+MOST_TESTS = 100
 
 
 def shrink(
@@ -26,20 +28,32 @@ def shrink(
     seconds: float = 20.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trial:
-    """The smallest failing trial found; `trial` itself, with only its probe, if nothing smaller fails."""
+    """The smallest failing trial found; `trial` itself, with only its probe, if nothing smaller fails.
+
+    A smaller trial must fail twice in a row: the first time, a kernel that keeps state between its calls may fail for
+    what it was called with before, and from a trial that fails no more nothing smaller would be found.
+    """
     best = dataclasses.replace(trial, probes=(probe,), stress=False)
     deadline = clock() + seconds
-    tested = {best}
+    tested, tests = {best}, 0
+
+    def out_of_tests() -> bool:
+        return tests >= most_tests or clock() > deadline
+
     progress = True
     while progress:
         progress = False
         for candidate in smaller(best):
             if candidate in tested:
                 continue
-            if len(tested) > most_tests or clock() > deadline:
-                return best
             tested.add(candidate)
-            if fails(candidate):
+            for _ in range(TIMES):
+                if out_of_tests():
+                    return best
+                tests += 1
+                if not fails(candidate):
+                    break
+            else:
                 best, progress = candidate, True
                 break
     return best
