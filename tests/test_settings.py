@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -124,3 +125,23 @@ def test_multiplying_exactly_switches_off_all_that_rounds_more_than_the_dtype() 
         assert not torch.backends.cudnn.allow_tf32
     finally:
         settings.restore()
+
+
+WITHOUT = """
+import torch
+for name in ("_get_sdp_priority_order", "_set_blas_preferred_backend", "_get_fp32_precision_getter",
+             "_len_torch_dispatch_stack", "_pop_torch_dispatch_stack"):
+    delattr(torch._C, name)
+del torch._C._autograd._top_saved_tensors_default_hooks
+from fabench.settings import Settings
+kept = Settings()
+torch.set_num_threads(torch.get_num_threads() + 1)
+changed = torch.get_num_threads()
+kept.restore()
+assert torch.get_num_threads() == changed - 1
+"""
+
+
+def test_a_torch_without_some_of_its_internal_functions_has_the_others_put_back() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -8,42 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch._C import _autograd as autograd
-from torch._C import (
-    _len_torch_dispatch_stack,
-    _len_torch_function_stack,
-    _pop_torch_dispatch_stack,
-)
 from torch.overrides import _pop_mode
+
+from fabench.torch_internals import internal
+
+_functions, _dispatchers = internal("_len_torch_function_stack"), internal("_len_torch_dispatch_stack")
+_pop_dispatcher = internal("_pop_torch_dispatch_stack")
+_top_hooks, _pop_hook = (internal(f"_autograd._{verb}_saved_tensors_default_hooks") for verb in ("top", "pop"))
+_profiles, _end_profile = internal("_autograd._profiler_enabled"), internal("_autograd._disable_profiler")
 
 
 def _pop_function_modes(wanted: int) -> None:
-    while _len_torch_function_stack() > wanted:
+    while _functions() > wanted:
         _pop_mode()  # type: ignore[no-untyped-call]
 
 
 def _pop_dispatch_modes(wanted: int) -> None:
-    while _len_torch_dispatch_stack() > wanted:
-        _pop_torch_dispatch_stack(None)
+    while _dispatchers() > wanted:
+        _pop_dispatcher(None)
 
 
 def _saves_through_hooks() -> bool:
-    return autograd._top_saved_tensors_default_hooks(True) is not None
+    return _top_hooks(True) is not None
 
 
 def _pop_hooks(_: bool) -> None:
     while _saves_through_hooks():
-        autograd._pop_saved_tensors_default_hooks()
+        _pop_hook()
 
 
 def _stop_profiler(_: bool) -> None:
-    autograd._disable_profiler()
+    _end_profile()
 
 
 MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
-    (_len_torch_function_stack, _pop_function_modes),
-    (_len_torch_dispatch_stack, _pop_dispatch_modes),
+    (_functions, _pop_function_modes),
+    (_dispatchers, _pop_dispatch_modes),
     (_saves_through_hooks, _pop_hooks),
-    (autograd._profiler_enabled, _stop_profiler),
+    (_profiles, _stop_profiler),
 )
 """How each is read and ended."""

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from fabench.torch_internals import attribute, internal, pair
+
 _STORED = (
     ("generic", "all"),
     *(("mkldnn", operation) for operation in ("all", "matmul", "conv", "rnn")),
@@ -21,23 +23,12 @@ _STORED = (
 _SMALLEST = sys.float_info.min
 
 
-def _read(library: str, operation: str) -> str:
-    precision: str = torch._C._get_fp32_precision_getter(library, operation)
-    return precision
-
-
-def _write(library: str, operation: str, precision: str) -> None:
-    torch._C._set_fp32_precision_setter(library, operation, precision)
+_read, _write = internal("_get_fp32_precision_getter"), internal("_set_fp32_precision_setter")
 
 
 def _flushes() -> bool:
     """True if the processor takes what is smaller than a normal number for zero. torch cannot be asked."""
     return _SMALLEST / 2 == 0.0
-
-
-def attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How an attribute is read and set."""
-    return partial(getattr, owner, name), partial(setattr, owner, name)
 
 
 PRECISIONS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -48,10 +39,7 @@ PRECISIONS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     attribute(torch.backends.cuda.matmul, "allow_fp16_accumulation"),
     attribute(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
     attribute(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
-    (
-        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
-    ),
+    pair(torch.backends.cuda, "fp16_bf16_reduction_math_sdp_allowed", "allow_fp16_bf16_reduction_math_sdp"),
     (_flushes, torch.set_flush_denormal),
 )
 """How each is read and set."""

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from fabench.modes import MODES
-from fabench.precisions import PRECISIONS, attribute
+from fabench.precisions import PRECISIONS
 from fabench.process_settings import PROCESS_SETTINGS, hard_limits, lowered
+from fabench.torch_internals import attribute, pair
 
 _entered: list[Any] = []
 """Modes that were entered to undo others; one that is collected would undo itself."""
@@ -47,12 +48,12 @@ SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     ),
     attribute(torch.backends.mkldnn, "enabled"),
     attribute(torch.backends.cudnn, "enabled"),
-    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
-    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
-    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
-    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    (torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order),
-    (torch._C._get_blas_preferred_backend, torch._C._set_blas_preferred_backend),
+    *(
+        pair(torch.backends.cuda, f"{name}_sdp_enabled", f"enable_{name}_sdp")
+        for name in ("flash", "mem_efficient", "math", "cudnn")
+    ),
+    pair(torch._C, "_get_sdp_priority_order", "_set_sdp_priority_order"),
+    pair(torch._C, "_get_blas_preferred_backend", "_set_blas_preferred_backend"),
     *PRECISIONS,
 )
 """How each is read and set."""
@@ -92,7 +93,7 @@ class Settings:
             with contextlib.suppress(RuntimeError):  # torch refuses to read TF32 set through its newer interface
                 if read() == was:
                     continue
-            with contextlib.suppress(RuntimeError, OSError, ValueError):
+            with contextlib.suppress(RuntimeError, OSError, ValueError, AttributeError):
                 write(was)
 
     def lost(self) -> bool:
