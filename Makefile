@@ -29,8 +29,9 @@ types: $(VENV)/dev  ## mypy --strict
 unit: $(VENV)/dev  ## pytest, on two processes
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not slow'
 
+# Nearly all of its time is in one file: the tests of a file are spread.
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 20 -m slow
 
 kernels: $(VENV)/dev  ## compile every kernel for several architectures; fail on spills, stack, too much shared memory
 	$(BIN)/fabench kernels stats --fresh --only flash_ --max-seconds 2 --arch sm_80,sm_89,sm_90a,sm_100a,sm_120a

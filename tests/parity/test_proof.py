@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,12 @@ def test_no_right_kernel_fails_a_probe(name: str) -> None:
     ):
         for result in Examiner(subject).run(Trial(case, PROBES)):
             assert not result.bad, f"{result.probe} on {result.trial.label()}: {result.message}"
+
+
+def test_what_ends_the_command_ends_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabench.parity.runner.kernels", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt, match="Interrupted by SIGTERM"):
+        command("parity", "sdpa-math")
 
 
 @pytest.mark.slow
