@@ -87,6 +87,26 @@ def test_the_table_breaks_into_blocks_in_a_narrow_terminal(path: Path) -> None:
     assert_golden("show_60_columns.txt", text)
 
 
+def test_thirteen_backends_fit_80_columns_in_three_blocks_and_a_page_in_two(tmp_path: Path) -> None:
+    """Each as wide as its heading or its longest cell, marks too: a heading may stand above marks. A pipe has one."""
+    names = ["naive", "online", "sdpa-math", "sdpa-flash", "sdpa-efficient", "sdpa-cudnn", "flash-attn", "flash-attn-3",
+             "flash-attn-4", "flex", "triton", "cuda-v1", "cuda-v2"]  # fmt: skip
+    flags = ["unstable", "hot", "sampled"]
+    rows = [make.row(make.case(N, d=d), name, flags=flags[: N // 2048])
+            for N in (2048, 4096, 6144) for d in (64, 128) for name in names]  # fmt: skip
+    path = make.build(tmp_path / "run.jsonl", rows)
+
+    narrow = views_show.show([read(path)], width=80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    heads = [line.split() for line in narrow.splitlines() if line.split()[:2] == ["d", "N"]]
+    assert len(heads) == 3
+    assert [name for head in heads for name in head[2:]] == names
+    page = [line.strip("| ").split() for line in show(path, "--format", "github").splitlines() if line[:7] == "|   d |"]
+    assert [name for head in page for name in head if name not in ("|", "d", "N")] == names
+    assert len(page) == 2
+    assert sum(line.split()[:2] == ["d", "N"] for line in show(path).splitlines()) == 1
+
+
 @pytest.mark.parametrize("style", ["simple", "github", "latex", "html"])
 def test_every_status_flag_and_reason_is_in_the_drawn_table(path: Path, style: str) -> None:
     text = show(path, "--format", style).replace("\\", "")
@@ -456,6 +476,16 @@ def test_what_is_left_out_is_named_as_what_it_is_and_whose_reason_it_was(tmp_pat
         "left out: d 256 (unsupported: d = 256 > 128)"
     ]
     assert left_out("--where", "d=128", "--col", "backend") == ["left out: a (unavailable: no card)"]
+
+
+def test_a_row_of_which_only_what_is_left_out_was_there_is_left_out_too(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N), "a", status="unavailable", detail="no card") for N in (1024, 2048)]
+    rows += [make.row(make.case(1024), "mine"), make.row(make.case(4096), "mine", status="oom", detail="no room")]
+
+    text = show(make.build(tmp_path / "run.jsonl", rows))
+
+    assert [row[0] for row in body(text)] == ["1024", "4096"]
+    assert "left out: a (unavailable: no card)" in text
 
 
 def test_many_columns_that_are_left_out_are_counted(tmp_path: Path) -> None:

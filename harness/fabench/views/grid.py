@@ -66,10 +66,13 @@ def finish(
 
     A column in which every row was skipped for one and the same reason becomes an aside, unless nothing else would be
     left: by `names`, which need no heading. Where backends are rows, `backends` says of each row whose it is, and the
-    aside whose reason it was. A footnote that every number carries goes into the caption and marks none of them.
+    aside whose reason it was. A row of which nothing is left then goes too. A footnote that every number carries goes
+    into the caption and marks none of them.
     """
     empty = _skipped_columns(len(headings), lines)
     kept = [index for index in range(len(headings)) if index not in empty]
+    aside = _asides(lines, empty, names or headings, backends)
+    lines = [line for line in lines if any(line[1][index] != NOTHING for index in kept)]
     said = [draft for _, cells in lines for index in kept if (draft := cells[index]).text != NOTHING.text]
     common = _common(said)
     notes = Notes()
@@ -80,7 +83,7 @@ def finish(
         tuple(headings[index] for index in kept),
         rows,
         tuple(notes.texts),
-        _asides(lines, empty, names or headings, backends),
+        aside,
     )
 
 

@@ -17,10 +17,12 @@ GAP = 2
 """Blanks between columns of the simple format."""
 PADDING = 2
 """Blanks that tabulate adds to a heading."""
+PAGE = 120
+"""Characters of a Markdown table that a page on GitHub shows without scrolling, about."""
 
 
 def render(table: Table, style: str, width: int | None = None) -> str:
-    """The table with its caption and footnotes. `width` breaks the simple format into blocks that fit a terminal."""
+    """The table with its caption and footnotes. `width` breaks simple and github into blocks that fit a terminal."""
     return STYLES[style](table, width)
 
 
@@ -69,7 +71,9 @@ class _Marks:
         marks = [self.mark(cell.notes) if cell.notes else "" for cell in cells]
         width = max(map(len, marks), default=0) if self.aligned else 0
         texts = [self.escape(cell.text) + mark.ljust(width) for cell, mark in zip(cells, marks, strict=True)]
-        return [self.escape(heading) + " " * width, *texts]
+        name = self.escape(heading)
+        free = max(map(len, texts), default=0) - len(name)
+        return [name + " " * max(0, min(width, free)), *texts]
 
     def columns(self, table: Table) -> list[list[str]]:
         """Every column of values."""
@@ -139,9 +143,8 @@ def _github(table: Table, width: int | None) -> str:
     notes = [*map(marks.escape, table.asides)]
     notes += [f"{superscript(i)} {marks.escape(note)}" for i, note in enumerate(table.notes, 1)]
     caption = "  \n".join(map(marks.escape, table.caption))
-    return "\n\n".join(
-        part for part in (caption, _draw(table, marks, "github", marks.columns(table)), "  \n".join(notes)) if part
-    )
+    blocks = [_draw(table, marks, "github", columns) for columns in _blocks(table, marks.columns(table), width)]
+    return "\n\n".join(part for part in (caption, *blocks, "  \n".join(notes)) if part)
 
 
 _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",

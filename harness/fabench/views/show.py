@@ -14,7 +14,7 @@ from fabench.text import counted
 from fabench.views.flat import as_csv, as_json
 from fabench.views.outcomes import Outcome, beside, gather
 from fabench.views.published import claim_text, claims
-from fabench.views.render import render, wrapped
+from fabench.views.render import PAGE, render, wrapped
 from fabench.views.tables import Layout, tables
 from fabench.where import Condition
 
@@ -32,7 +32,8 @@ def show(
     """The files as text in the format `style`.
 
     `against` are files, of published figures or of a run, to stand beside the same problems of `results`. `width`
-    breaks the simple format to fit a terminal (see `terminal_width`). Raises UsageError if nothing is left to show.
+    breaks the simple format to fit a terminal (see `terminal_width`), github always fits a page. Raises UsageError if
+    nothing is left to show.
     """
     layout = layout or Layout()
     outcomes = placed(results, where, baseline, against)
@@ -42,7 +43,8 @@ def show(
         return as_json(outcomes, layout.values)
     parts = [_claims(result, width) for result in [*results, *against] if claims(result)]
     if outcomes or any(result.rows for result in results):
-        parts = [*(render(table, style, width) for table in tables(outcomes, layout)), *parts]
+        broken_at = PAGE if style == "github" else width
+        parts = [*(render(table, style, broken_at) for table in tables(outcomes, layout)), *parts]
     files = [*results, *against]
     doubts = [wrapped(text, width, "  ") for result in files for text in (*_busy(result), *_stopped(result))]
     return "\n\n".join([*(parts or ["no rows"]), *doubts])
