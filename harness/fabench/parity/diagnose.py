@@ -28,9 +28,10 @@ BY_PROBE: dict[ProbeName, str] = {
     "stream": "it works on another stream than the current one",
     "capture": "its CUDA graph replays old values: something is computed on the host, or on another stream",
     "refusal": "it answers calls that have no answer",
-    "nan": "NaN is lost or spreads: a maximum that ignores NaN, or data shared between rows",
 }
 """What a failure of these probes means by itself."""
+NAN_LOST = "NaN is lost: a maximum that ignores NaN, or a guard such as l > 0 that takes NaN for an empty row"
+NAN_SPREADS = "NaN spreads: rows, heads or batch entries share data"
 SURE_BY_PROBE: tuple[ProbeName, ...] = ("poison", "guard", "mutate", "repeat", "refusal")
 """These say what they say whatever else is wrong; the others may fail because the formula is wrong."""
 CAUSE = re.compile(
@@ -58,7 +59,7 @@ def diagnose(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any]:
     found = matches(bench.case, tensors, outputs, expected, bench.accuracy)
     diagnosis |= _picture(bench, outputs, expected)
     if "named" not in diagnosis:
-        diagnosis |= _name(found, "" if bench.already_wrong else BY_PROBE.get(probe, ""), diagnosis, failed.message)
+        diagnosis |= _name(found, "" if bench.already_wrong else _meaning(probe, failed), diagnosis, failed.message)
         diagnosis["alternatives"] = [_sentence(m) for m in found[1:MOST_ALTERNATIVES]]
         if "rho" in diagnosis:
             diagnosis["faults"] = [[m.fault, _sentence(m), m.rho] for m in found]
@@ -69,9 +70,17 @@ def label(bench: Bench, failed: Failed, probe: ProbeName) -> dict[str, Any] | No
     """The name that needs no look at the outputs: of a probe that speaks for itself, on a call that is right else."""
     if failed.named is not None:
         return {"named": failed.named, "fault": failed.named}
-    if probe in BY_PROBE and (probe in SURE_BY_PROBE or not bench.already_wrong):
-        return {"named": BY_PROBE[probe], "fault": BY_PROBE[probe]}
+    meaning = _meaning(probe, failed)
+    if meaning and (probe in SURE_BY_PROBE or not bench.already_wrong):
+        return {"named": meaning, "fault": meaning}
     return None
+
+
+def _meaning(probe: ProbeName, failed: Failed) -> str:
+    """What a failure of the probe means by itself; empty if that depends on the outputs."""
+    if probe == "nan":
+        return NAN_LOST if "does not reach" in failed.message else NAN_SPREADS
+    return BY_PROBE.get(probe, "")
 
 
 def _name(found: list[Match], by_probe: str, picture: dict[str, Any], message: str) -> dict[str, Any]:

@@ -15,7 +15,15 @@ NO_RHO = 4.0
 """In the place of the rho of a name that is no fault's."""
 WEAK = 0.25
 """What a vote counts that says only how an output looks."""
-WEAK_WORDS = ("wrong in ", "times the right value", "throughout", "the constant", "NaN in ", "NaN is lost")
+WEAK_WORDS = (
+    "wrong in ",
+    "times the right value",
+    "throughout",
+    "the constant",
+    "NaN in ",
+    "NaN is lost",
+    "NaN spreads",
+)
 """How an output looks: a name only where no fault gives one. (A wrong mask or address moves NaN as well.)"""
 
 
