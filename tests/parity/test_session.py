@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fabench.case import Case
+from fabench.parity import session as sessions
 from fabench.parity.battery import EVERYWHERE
 from fabench.parity.budget import Budget
 from fabench.parity.session import Left, Session
@@ -172,3 +173,32 @@ def test_a_child_that_a_kernel_forks_has_no_part_in_the_results(tmp_path: Path) 
         assert endings(session.trial(trial(seed=1))) == [("rho", "passed"), ("type", "passed")]
     finally:
         session.close()
+
+
+SLOW_TO_PREPARE = """
+import time
+from fabench.backend import Backend, Facts, Prepared
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+class Slow(Backend):
+    facts = Facts(name="slow", summary="compiles before it is called")
+
+    def prepare(self, case, device, *, lse=False):
+        time.sleep(2 if case.Nq == 64 else 60)
+        return Prepared(lambda q, k, v: sdpa(q, k, v, is_causal=case.causal, enable_gqa=True))
+
+slow = Slow()
+"""
+
+
+def test_what_compiles_before_it_is_called_has_a_limit_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_TO_PREPARE)
+    monkeypatch.setattr(sessions, "PREPARE_LIMIT_S", 4.0)
+    session = Session(Target("slow", CPU, (f"{tmp_path}/slow.py:slow",)), call_limit_s=1.0)
+
+    assert endings(session.trial(trial())) == [("rho", "passed"), ("type", "passed")]
+    (hang,) = session.trial(trial(Nq=65, Nk=65))
+    session.close()
+    assert (hang.ending, hang.message) == ("timeout", "it was not prepared within 4 s")

@@ -6,15 +6,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+CALL, FIRST_CALL, PREPARING = range(3)
+"""What a kernel is at: a call, the first of its shape, which may compile, or what it does before it can be called."""
 
-def phase_of(calls: int, compiling: bool) -> int:
-    """What a parity worker writes on the board at each call: another number than before, odd if it may compile."""
-    return 2 * calls + compiling
+
+def phase_of(calls: int, stage: int) -> int:
+    """What a parity worker writes on the board at each call: another number than before, which tells the stage."""
+    return 3 * calls + stage
 
 
 def is_compiling(phase: int) -> bool:
-    """Whether the call that wrote this on the board may compile."""
-    return bool(phase % 2)
+    """Whether what wrote this on the board may compile."""
+    return phase % 3 != CALL
+
+
+def is_preparing(phase: int) -> bool:
+    """Whether it is not yet a call."""
+    return phase % 3 == PREPARING
 
 
 @dataclass

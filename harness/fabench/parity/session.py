@@ -14,14 +14,15 @@ from typing import Any
 from fabench.errors import InternalError, UsageError
 from fabench.interrupts import by
 from fabench.parity.ahead import Ahead, affordable
-from fabench.parity.budget import Budget, is_compiling
+from fabench.parity.budget import Budget, is_compiling, is_preparing
 from fabench.parity.target import Target
 from fabench.parity.trial import BAD_ENDINGS, PROBES, Ending, ProbeName, Result, Trial
 from fabench.protocol import FIRST_ROW, IDLE
 from fabench.text import seconds_text
 from fabench.worker_process import WorkerDiedError, WorkerProcess
 
-START_LIMIT_S = 300.0
+START_LIMIT_S = PREPARE_LIMIT_S = 300.0
+"""For a worker, and for a backend that compiles before it is called, as in a run."""
 IDLE_LIMIT_S = 600.0
 """No call of the kernel runs and nothing is heard for this long: the harness itself hangs."""
 POLL_S = 0.02
@@ -221,6 +222,9 @@ class Session:
             self.budget.look(at_work[0] != IDLE and is_compiling(at_work[1]))
             if at_work != seen:
                 seen, since = at_work, now
+            elif at_work[0] != IDLE and is_preparing(at_work[1]):
+                if now - since > max(limit, PREPARE_LIMIT_S):
+                    raise _HungError(f"it was not prepared within {max(limit, PREPARE_LIMIT_S):g} s")
             elif now - since > (limit if at_work[0] != IDLE else IDLE_LIMIT_S):
                 raise _HungError(f"a call did not return within {limit:g} s")
             if self.budget.spent:

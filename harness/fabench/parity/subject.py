@@ -14,6 +14,7 @@ from fabench.case import Case
 from fabench.device import Device
 from fabench.inputs import Tensors
 from fabench.outcome import REFUSALS, Failure, first_line, split_output
+from fabench.parity.budget import CALL, FIRST_CALL, PREPARING
 
 GRADIENTS = ("dQ", "dK", "dV")
 COMPILE_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "UnsupportedLanguageConstruct")
@@ -32,8 +33,8 @@ class Subject:
         self.torch_device = torch.device(device.torch_name)
         self.compile_s = 0.0
         """Seconds of preparing and of first calls so far."""
-        self.compiling = False
-        """True in a call that prepares and may compile."""
+        self.stage = CALL
+        """What `watch` is told of: a call, the first of its shape, or what is done before it."""
         self._interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
         """Nothing is compiled: a first call is as slow as any other."""
         self.no_backward: str | None = None
@@ -70,10 +71,14 @@ class Subject:
         """
         key = (_shape_of(case), lse)
         started = time.perf_counter()
-        self.compiling = key not in self._answered and not self._interpreted
+        first = key not in self._answered and not self._interpreted
+        self.stage = PREPARING if key not in self._prepared else FIRST_CALL if first else CALL
         self.watch(True)
         try:
             prepared = self._prepare(key, case)
+            if self.stage == PREPARING:
+                self.stage = FIRST_CALL if first else CALL
+                self.watch(True)
             outputs = self._run(prepared, case, tensors, lse, backward, between)
         except Exception as error:
             if self.facts.bare and key not in self._answered and type(error).__name__ in COMPILE_ERRORS:
@@ -81,7 +86,7 @@ class Subject:
             raise
         finally:
             self.watch(False)
-            if self.compiling:
+            if first:
                 self.compile_s += time.perf_counter() - started
         self._answered.add(key)
         return outputs

@@ -45,7 +45,7 @@ class Session:
         """Show the supervisor that a call of the kernel runs, and which."""
         if running:
             self.calls += 1
-            self.board.enter(self.probe_row, phase_of(self.calls, self.subject.compiling))
+            self.board.enter(self.probe_row, phase_of(self.calls, self.subject.stage))
         else:
             self.board.leave()
 
