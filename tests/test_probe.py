@@ -38,8 +38,9 @@ def test_the_answer_names_the_device_the_software_and_every_backends_reasons(wri
     mine = answer.backends["attention"]
     assert mine.facts.bare
     assert mine.file == path
-    assert mine.sha256 is not None
-    assert len(mine.sha256) == 64
+    digests = {report.sha256 for report in answer.backends.values()}
+    assert len(digests) == 3
+    assert all(digest is not None and len(digest) == 64 for digest in digests)
     assert answer.reasons == {
         (causal.id, "naive"): [],
         (window.id, "naive"): [],

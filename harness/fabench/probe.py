@@ -40,7 +40,7 @@ class BackendReport:
     unavailable: str | None = None
     """Why it cannot run here, None if it can."""
     sha256: str | None = None
-    """Of the user's file it came from."""
+    """Of its code: the user's file that it came from, or what it is in this repository."""
     file: str | None = None
 
 
@@ -261,7 +261,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         reports[name] = {
             "facts": backend.facts_on(device).to_json(),
             "unavailable": unavailable,
-            "sha256": None if spec is None else spec.sha256,
+            "sha256": registry.sources_sha256(backend) if spec is None else spec.sha256,
             "file": None if spec is None else str(spec.path),
         }
         refusals = ((i, list(_guard(backend, "reasons", case, device))) for i, case in enumerate(cases))

@@ -33,6 +33,10 @@ DEFAULT_FUNCTION = "attention"
 """The function taken from a file that decorates none."""
 
 
+CODE = (".py", ".cu", ".cuh")
+"""Suffixes of what a kernel is made of."""
+
+
 class BrokenBackend(Backend):
     """A backend whose package is installed but cannot be loaded: it stays in every table, with the reason."""
 
@@ -90,6 +94,24 @@ def shipped() -> dict[str, Backend]:
     for point in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda p: p.name):
         add(found, _from_entry_point(point), f"the entry point '{point.name}'")
     return found
+
+
+def sources_sha256(backend: Backend) -> str | None:
+    """Hash of the code of a backend in this repository, one file or a folder, so that a result names what it measured.
+
+    None for any other, whose code may be anywhere.
+    """
+    import fabench_backends
+
+    top, _, inner = type(backend).__module__.partition(".")
+    if top != fabench_backends.__name__:
+        return None
+    place = Path(fabench_backends.__path__[0], inner.split(".")[0])
+    files = sorted(f for f in place.rglob("*") if f.suffix in CODE) if place.is_dir() else [place.with_suffix(".py")]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(place.parent)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def add(found: dict[str, Backend], backends: Iterable[Backend], source: str) -> None:

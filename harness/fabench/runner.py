@@ -144,14 +144,14 @@ def owed_rows(ready: Prepared, writer: Writer) -> dict[int, list[PlannedRow]]:
 def finished(begun: ResultFile | None, ready: Prepared) -> set[tuple[str, int]]:
     """The (row_id, round) of a file to continue that are not tried again.
 
-    A row of a user's kernel is one of the file that it came from: once that has changed, all its rows are tried again,
-    so that no table mixes two kernels under one name.
+    A row is one of the code that it came from, a user's file or a backend of this repository: once that has changed,
+    all its rows are tried again, so that no table mixes two kernels under one name. Not all files say which it was.
     """
     digests = {name: report.sha256 for name, report in ready.probe.backends.items()}
     return {
         (row.row_id, row.round)
         for row in (begun.rows if begun is not None else ())
-        if row.status in FINAL and row.backend_sha256 == digests.get(row.backend)
+        if row.status in FINAL and row.backend_sha256 in (None, digests.get(row.backend))
     }
 
 

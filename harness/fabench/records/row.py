@@ -174,7 +174,7 @@ class Row(Record):
     env_id: str
     backend: str
     backend_sha256: str | None = None
-    """Of a user's file."""
+    """Of the code: a user's file, or the backend's own file or folder in this repository."""
     rerun: str
     """The command that repeats this row alone; empty for a published figure."""
     time: str
