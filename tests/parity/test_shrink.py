@@ -86,3 +86,15 @@ def test_what_fails_for_the_trial_before_it_is_not_taken_for_smaller() -> None:
     smallest = shrink(BIG, "rho", fails, most_tests=500)
     assert smallest.case.softcap == 5.0
     assert (smallest.case.Nq, smallest.case.Nk, smallest.case.d) == (1, 1, 8)
+
+
+def test_size_goes_first_for_a_large_case_leaves_no_time_for_what_is_plain() -> None:
+    """A clock that is as slow as the case is large."""
+    now = [0.0]
+
+    def fails(t: Trial) -> bool:
+        now[0] += t.case.batch * t.case.Nq * t.case.Nk / 256**2
+        return True
+
+    smallest = shrink(BIG, "rho", fails, most_tests=500, seconds=20, clock=lambda: now[0])
+    assert smallest.case == Case(1, 1, 1, 1, 8, dtype="fp32")

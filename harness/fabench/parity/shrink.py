@@ -12,6 +12,7 @@ from fabench.errors import CaseError
 from fabench.parity.trial import ProbeName, Trial
 
 LENGTHS = (1, 2, 3, 5, 8, 16, 17, 32, 33, 48, 64, 65, 97, 128, 129, 192, 193, 256, 257)
+SMALL = 64
 DIMS = (8, 16, 32, 64, 128)
 TIMES = 2
 """A trial must fail in a row to be taken for one that fails."""
@@ -60,8 +61,15 @@ def shrink(
 
 
 def smaller(trial: Trial) -> Iterator[Trial]:
-    """Simpler trials, the largest steps first: plain memory and inputs, no options, then sizes from the smallest up."""
+    """Simpler trials, the largest steps first: what makes every later test cheap, plain memory and inputs, no options.
+
+    Then sizes from the smallest up.
+    """
     case = trial.case
+    for changes in _cheaper(case):
+        made = _with(case, changes)
+        if made is not None and made != case:
+            yield dataclasses.replace(trial, case=made)
     for change in ({"order": "plain"}, {"gradient_order": "plain"}):
         changed = dataclasses.replace(trial, **change)  # type: ignore[arg-type]
         if changed != trial:
@@ -70,6 +78,12 @@ def smaller(trial: Trial) -> Iterator[Trial]:
         made = _with(case, changes)
         if made is not None and made != case:
             yield dataclasses.replace(trial, case=made)
+
+
+def _cheaper(case: Case) -> Iterator[dict[str, Any]]:
+    if max(case.Nq, case.Nk) > SMALL:
+        yield {"Nq": min(case.Nq, SMALL), "Nk": min(case.Nk, SMALL)}
+    yield {"batch": 1}
 
 
 def _changes(case: Case) -> Iterator[dict[str, Any]]:
@@ -86,7 +100,6 @@ def _changes(case: Case) -> Iterator[dict[str, Any]]:
     if case.dv != case.d:
         yield {"dv": case.d}
         yield {"d": case.dv}
-    yield {"batch": 1}
     if case.batch > 2:
         yield {"batch": 2}
     for heads, kv_heads in HEADS:
