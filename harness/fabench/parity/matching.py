@@ -59,18 +59,20 @@ def matches(
     # Gradients of a wrong O are wrong in ways of their own: O alone names the bug. So does O beside its LSE.
     if "O" in wrong:
         wrong = {"O": wrong["O"]}
-    elif set(wrong) != {"LSE"}:
-        wrong.pop("LSE", None)
-    if not wrong:
+    lse = {"LSE": wrong.pop("LSE")} if "LSE" in wrong else {}
+    if not wrong and not lse:
         return []
     problem = Problem.of(case, tensors)
-    found = []
     near = fitted(problem, got["O"], wrong["O"]) if "O" in wrong else ()
-    for fault in itertools.chain(formulas(case), near):
-        computed = fault.outputs(problem, backward="O" not in wrong)
-        one = _explains(fault, got, wrong, computed, expected, accuracy, case.dtype)
-        if one is not None:
-            found.append(one)
+    found: list[Match] = []
+    # Where no fault of the backward pass explains the gradients, they may come of the LSE that it reads.
+    for these in (wrong, lse):
+        if these and not found:
+            for fault in itertools.chain(formulas(case), near):
+                computed = fault.outputs(problem, backward="O" not in these and these is not lse)
+                one = _explains(fault, got, these, computed, expected, accuracy, case.dtype)
+                if one is not None:
+                    found.append(one)
     of_empty = "O" in wrong and bool(expected["O"].empty[wrong["O"]].all())
     found.sort(key=lambda m: (of_empty and m.kind != "empty", not m.whole, m.rho))
     return found or _precision(case, problem, got, wrong, expected)
@@ -104,6 +106,9 @@ def _explains(
             length = length.nan_to_num(0.0, 0.0)
             # A row that must be 0 has no tolerance of its own: a few roundings of what is there instead.
             tolerance = tolerance * grown + torch.where(tolerance > 0, unit, 8 * unit + 2.0**-18) * length
+        else:  # LSE: a longer one is rounded where it lies
+            grown = theirs.abs().clamp(min=1.0) / right.abs().clamp(min=1.0)
+            tolerance = tolerance * grown.nan_to_num(1.0, 1.0).clamp(min=1.0)
         rho = row_rho(got[name], theirs, tolerance)
         explained = rho[rows] <= close
         # A fault that hardly differs from the right answer explains nothing.

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 
 from fabench.case import Case
-from fabench.parity.faults import empty_rows, gradients, indexing, masks, precision, scaling, softmaxes
+from fabench.parity.faults import empty_rows, gradients, indexing, lses, masks, precision, scaling, softmaxes
 from fabench.parity.faults.dense import Attention, Fault, Problem
 
-KINDS = (empty_rows, scaling, masks, indexing, softmaxes, gradients)
+KINDS = (empty_rows, scaling, masks, indexing, softmaxes, lses, gradients)
 
 
 def formulas(case: Case) -> Iterator[Fault]:
