@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import runpy
 import subprocess
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from fabench.function_backend import bare
-from fabench.parity.repro import script
+from fabench.parity.repro import inputs_code, script
 from fabench.parity.subject import Subject
 from fabench.parity.trial import ProbeName, Trial
 from mutants.gallery import mutants
@@ -158,3 +161,22 @@ def test_a_right_kernel_has_no_script() -> None:
     subject = Subject(bare(mutants()["LsePlusInf"], "LsePlusInf"), CPU)
     target = {"file": str(GALLERY), "function": "LsePlusInf"}
     assert script(subject, Trial(SMALL, (kill.probe,)), kill.probe, target, None) is None
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [Trial(SMALL, ("rho",), order=order) for order in ("sliced", "offset1", "offset8", "mixed")]
+    + [Trial(SMALL, ("rho",), gradient_order="sliced")],
+    ids=lambda t: f"{t.order}-{t.gradient_order}",
+)
+def test_what_lies_around_an_input_is_nan_in_the_script_too(trial: Trial) -> None:
+    given = {name: torch.randn(2, 2, 5, 8) for name in ("q", "k", "v", "dO")}
+    names: dict[str, Any] = {"torch": torch, "math": math, "dtype": torch.float32, "device": "cpu", **given}
+    exec(inputs_code.arrange(trial), names)
+    arranged: dict[str, torch.Tensor] = {name: names[name] for name in given}
+    assert all(torch.equal(arranged[name], x) for name, x in given.items())
+    moved = [x for x in arranged.values() if x.untyped_storage().nbytes() > 4 * x.numel()]
+    assert moved
+    for x in moved:
+        whole = torch.as_strided(x, (x.untyped_storage().nbytes() // 4,), (1,), 0)
+        assert int(whole.isnan().sum()) == len(whole) - x.numel()

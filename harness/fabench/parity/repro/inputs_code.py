@@ -15,6 +15,7 @@ from fabench.parity.trial import Trial
 
 MOST_EMBEDDED = 1 << 20
 """Bytes of inputs that are written into a script."""
+PAD = "torch.nn.functional.pad"
 
 
 def seeded(case: Case, seed: int) -> str | None:
@@ -57,7 +58,7 @@ def embedded(t: Tensors) -> str | None:
 
 
 def arrange(trial: Trial) -> str:
-    """Code for the memory order, where it matters."""
+    """Code for the memory order, where it matters. Between the rows lies NaN, as where the failure was found."""
     lines = []
     if trial.case.layout == "bshd":
         lines.append("q, k, v, dO = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, dO))")
@@ -65,23 +66,26 @@ def arrange(trial: Trial) -> str:
         lines.append("qkv = torch.stack([x.transpose(1, 2) for x in (q, k, v)], dim=2)  # [batch, N, 3, heads, d]")
         lines.append("q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))")
     if trial.order == "sliced":
-        lines.append("q, k, v = (torch.nn.functional.pad(x, (0, 0, 0, 128))[:, :, : x.shape[2]] for x in (q, k, v))")
+        lines.append("after = (0, 0, 0, 128)  # rows")
+        lines.append(f"q, k, v = ({PAD}(x, after, value=math.nan)[:, :, : x.shape[2]] for x in (q, k, v))")
     elif trial.order.startswith("offset"):
         offset = trial.order.removeprefix("offset")
         lines.append(f"at = {offset}  # elements from the start of the storage")
-        lines.append("q, k, v = (torch.cat([x.new_zeros(at), x.flatten()])[at:].view(x.shape) for x in (q, k, v))")
+        lines.append("pad = torch.full((16,), math.nan, dtype=dtype, device=device)")
+        lines.append("stored = (torch.cat([pad[:at], x.flatten(), pad[at:]])[at:] for x in (q, k, v))")
+        lines.append("q, k, v = (s[: x.numel()].view(x.shape) for s, x in zip(stored, (q, k, v)))")
     elif trial.order == "expanded_kv":
         lines.append("k, v = (x[:, :1].expand_as(x) for x in (k, v))")
     elif trial.order == "odd_strides":
         lines.append("odd = [[12345 if n == 1 else s for n, s in zip(x.shape, x.stride())] for x in (q, k, v)]")
         lines.append("q, k, v = (x.as_strided(x.shape, strides) for x, strides in zip((q, k, v), odd))")
     elif trial.order == "mixed":
-        lines.append("k = torch.nn.functional.pad(k, (0, 0, 0, 128))[:, :, : k.shape[2]]")
+        lines.append(f"k = {PAD}(k, (0, 0, 0, 128), value=math.nan)[:, :, : k.shape[2]]")
         lines.append("v = v.transpose(1, 2).contiguous().transpose(1, 2)")
     if trial.gradient_order == "transposed":
         lines.append("dO = dO.transpose(1, 2).contiguous().transpose(1, 2)")
     elif trial.gradient_order == "expanded":
         lines.append("dO = dO[:, :1, :1, :1].expand_as(dO)")
     elif trial.gradient_order == "sliced":
-        lines.append("dO = torch.nn.functional.pad(dO, (0, 0, 8, 0))[:, :, 8:]")
+        lines.append(f"dO = {PAD}(dO, (0, 0, 8, 0), value=math.nan)[:, :, 8:]")
     return "\n".join(lines)
