@@ -141,6 +141,8 @@ KILLS: tuple[Kill, ...] = (
     Kill("SameMemory", "stale", "a later call overwrites an earlier answer", FULL),
     Kill("LastForwardRemembered", "stale", "what the last forward pass left behind", FULL),
     Kill("Racy", "repeat", "equal calls give different answers", FULL),
+    Kill("KeysCachedByAddress", "stale", "remembers an earlier call", FULL),
+    Kill("ScaledInPlaceAndBack", "mutate", "writes into its inputs", FULL),
     Kill("NanLaundered", "nan", "NaN is lost: ", FULL),
     Kill("NanShared", "nan", "NaN spreads: ", FULL),
     Kill("Zeros", "rho", "0 throughout", FULL),

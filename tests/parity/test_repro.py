@@ -117,6 +117,7 @@ def test_inputs_without_a_short_code_are_written_into_the_script(tmp_path: Path)
     [
         ("InputOverwritten", "mutate", "changed its input"),
         ("CachedFirstResult", "stale", "remembers an earlier call"),
+        ("KeysCachedByAddress", "stale", "remembers an earlier call"),
         ("SameMemory", "stale", "overwrites an earlier answer"),
         ("Racy", "repeat", "different answers"),
         ("Empty", "poison", "never written"),
@@ -131,6 +132,13 @@ def test_misbehaviour_has_scripts_of_its_own(mutant: str, probe: ProbeName, word
     done = run(text_of(mutant, probe, trial), tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert words in done.stderr
+
+
+def test_the_script_has_inputs_that_the_kernel_does_change(tmp_path: Path) -> None:
+    tiny = dataclasses.replace(SMALL, heads=1, Nq=1, Nk=1, d=8, dv=8, dtype="fp32", direction="forward")
+    done = run(text_of("ScaledInPlaceAndBack", "mutate", Trial(tiny, ("mutate",))), tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the call changed its input q" in done.stderr
 
 
 def test_a_backward_pass_of_the_wrong_forward_is_shown(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import torch
 
 from fabench.case import Case
 from fabench.dtypes import DTYPES
+from fabench.inputs import Tensors, rotate
 from fabench.outcome import Failure
 from fabench.parity.bench import Bench, Failed, witness_of
 from fabench.parity.probes import probe as probe_of
+from fabench.parity.probes.repeats import everything, same_bits
 from fabench.parity.repro.inputs_code import arrange, embedded, seeded
 from fabench.parity.repro.templates import CHECKS, LOAD_BACKEND, LOAD_FILE, LOAD_SDPA, SCRIPT, VALUE
 from fabench.parity.rule import judge
@@ -34,9 +36,13 @@ def script(subject: Subject, trial: Trial, probe: ProbeName, target: dict[str, A
     `target` says how to load the kernel: {'file': ..., 'function': ...} or {'backend': ...}; 'ending' is how it failed.
     """
     bench = Bench(subject, trial)
-    lines: dict[str, Any] = {"gradients": "results = {'O': out}"}
+    lines: dict[str, Any] = {"gradients": "results = {'O': out}", "backward": bench.backward}
     if target.get("ending") in ("crashed", "timeout"):
         return _render(bench, probe, target, named, seeded(trial.case, 0), lines, CHECKS["call"])
+    if probe == "mutate":
+        changing = next((seed for seed in SEEDS if _changes_its_inputs(bench, seed)), None)
+        inputs = None if changing is None else seeded(trial.case, changing)
+        return _render(bench, probe, target, named, inputs, lines, CHECKS[probe])
     if probe in CHECKS:
         return _render(bench, probe, target, named, seeded(trial.case, 0), lines, CHECKS[probe])
     for seed in SEEDS:
@@ -80,13 +86,9 @@ def _names(bench: Bench) -> dict[str, Any]:
 
 def _witness_of_seed(bench: Bench, case: Case, seed: int) -> Witness | None:
     """The worst element of the kernel on the script's own inputs, None if it is right on them."""
-    code = seeded(case, seed)
-    if code is None or bench.trial.order in ("expanded_kv", "far_rows"):
+    tensors = _drawn(bench, case, seed)
+    if tensors is None:
         return None
-    names = _names(bench)
-    exec(code, names)
-    dO = names["dO"] if bench.backward else None
-    tensors = bench.laid_out(names["q"], names["k"], names["v"], dO)
     try:
         outputs = bench.call(tensors, backward=bench.backward)
         with_lse = bench.call(tensors, lse=True, backward=bench.backward) if bench.lse else {}
@@ -100,6 +102,29 @@ def _witness_of_seed(bench: Bench, case: Case, seed: int) -> Witness | None:
             witness.with_lse = asked
             return witness
     return None
+
+
+def _drawn(bench: Bench, case: Case, seed: int) -> Tensors | None:
+    """The script's own inputs, None if it has no code for them."""
+    code = seeded(case, seed)
+    if code is None or bench.trial.order in ("expanded_kv", "far_rows"):
+        return None
+    names = _names(bench)
+    exec(code, names)
+    return bench.laid_out(names["q"], names["k"], names["v"], names["dO"] if bench.backward else None)
+
+
+def _changes_its_inputs(bench: Bench, seed: int) -> bool:
+    """Whether the kernel writes into the script's own inputs: what it writes may be what was there."""
+    tensors = _drawn(bench, bench.case, seed)
+    if tensors is None:
+        return False
+    before = rotate(tensors, 0)
+    try:
+        everything(bench, tensors)
+    except (Failure, RuntimeError):
+        return False
+    return not all(same_bits(x, old) for (_, x), (_, old) in zip(tensors.items(), before.items(), strict=True))
 
 
 def _render(
