@@ -32,6 +32,14 @@ def NextKeyLeaked(q, k, v, causal=False):
     mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(1 + k.shape[2] - q.shape[2])
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask if causal else None)
 """
+NO_TILES_NO_GRADIENT = """
+def attention(q, k, v):
+    weighted = total = 0 * q
+    for j in range(k.shape[2]):
+        weight = (q * k[:, :, j : j + 1] / q.shape[-1] ** 0.5).sum(-1, keepdim=True).exp()
+        weighted, total = weighted + weight * v[:, :, j : j + 1], total + weight
+    return weighted / total if k.shape[2] else weighted
+"""
 SMALL = dataclasses.replace(FULL, batch=1, heads=2, kv_heads=1, Nq=33, Nk=33, d=16, dv=16)
 
 
@@ -153,6 +161,8 @@ def test_a_backward_pass_of_the_wrong_forward_is_shown(tmp_path: Path) -> None:
         *((probe, {}) for probe in ("mutate", "stale", "repeat", "poison", "guard", "nan", "refusal", "type")),
         ("nan", {"causal": True, "Nk": 20}),
         ("nan", {"window": (3, 0), "heads": 4}),
+        ("type", {"Nk": 0}),
+        ("type", {"Nq": 0}),
     ],
 )
 def test_the_script_of_a_right_kernel_ends_well(probe: ProbeName, changes: dict[str, object], tmp_path: Path) -> None:
@@ -169,6 +179,18 @@ def test_a_right_kernel_has_no_script() -> None:
     subject = Subject(bare(mutants()["LsePlusInf"], "LsePlusInf"), CPU)
     target = {"file": str(GALLERY), "function": "LsePlusInf"}
     assert script(subject, Trial(SMALL, (kill.probe,)), kill.probe, target, None) is None
+
+
+def test_a_gradient_that_is_missing_without_keys_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(NO_TILES_NO_GRADIENT)
+    trial = Trial(dataclasses.replace(SMALL, kv_heads=2, Nk=0), ("type",))
+    target = {"file": str(tmp_path / "loop.py"), "function": "attention"}
+    loop = runpy.run_path(target["file"])["attention"]
+    text = script(Subject(bare(loop, "attention"), CPU), trial, "type", target, None)
+    assert text is not None
+    done = run(text, tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the output does not depend on k" in done.stderr
 
 
 @pytest.mark.parametrize(

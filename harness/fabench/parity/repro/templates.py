@@ -241,8 +241,16 @@ else:
 form = type(out), getattr(out, "shape", None), getattr(out, "dtype", None)
 print("expected", torch.Tensor, (B, H, Nq, dv), dtype, "; got", *form)
 assert type(out) is torch.Tensor and out.shape == (B, H, Nq, dv) and out.dtype == dtype, "the answer has the wrong form"
-shared = [x.untyped_storage().data_ptr() for x in (q, k, v)]
-assert out.untyped_storage().data_ptr() not in shared, "the output is a view of an input"''',
+shared = [x.untyped_storage().data_ptr() for x in (q, k, v) if x.numel()]
+assert out.untyped_storage().data_ptr() not in shared, "the output is a view of an input"
+if {backward}:
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    {call}
+    if out.requires_grad:
+        found = torch.autograd.grad(out, (q, k, v), dO, allow_unused=True)
+        for name, x, gradient in zip("qkv", (q, k, v), found):
+            print(f"d{{name}} expected", tuple(x.shape), "got", None if gradient is None else tuple(gradient.shape))
+            assert gradient is not None, f"the output does not depend on {{name}}"''',
     "call": """\
 {call}
 print("the call returned", type(out))
