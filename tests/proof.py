@@ -143,6 +143,7 @@ KILLS: tuple[Kill, ...] = (
     Kill("Racy", "repeat", "equal calls give different answers", FULL),
     Kill("KeysCachedByAddress", "stale", "remembers an earlier call", FULL),
     Kill("ScaledInPlaceAndBack", "mutate", "writes into its inputs", FULL),
+    Kill("WritesLate", "stale", "its answer changes after the call", FULL),
     Kill("NanLaundered", "nan", "NaN is lost: ", FULL),
     Kill("NanShared", "nan", "NaN spreads: ", FULL),
     Kill("Zeros", "rho", "0 throughout", FULL),

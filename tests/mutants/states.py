@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -142,6 +143,23 @@ class ScaledInPlaceAndBack(Kernel):
         O, LSE = super().forward(q, k, v, call)
         if q.numel():
             q.data.mul_(0.3).div_(0.3)
+        return O, LSE
+
+
+class WritesLate(Kernel):
+    """The second half of the rows is written by a thread that nobody waits for."""
+
+    def forward(self, q: Any, k: Any, v: Any, call: Call) -> Any:
+        O, LSE = super().forward(q, k, v, call)
+        half = slice(O.shape[2] // 2, None)
+        rest = O[:, :, half].clone()
+        O[:, :, half] = 0
+
+        def write() -> None:
+            time.sleep(0.003)
+            O.data[:, :, half] = rest
+
+        threading.Thread(target=write).start()
         return O, LSE
 
 

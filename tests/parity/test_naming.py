@@ -11,6 +11,8 @@ from fabench.case import Case
 from fabench.parity.memory_words import of_memory
 from fabench.parity.naming import Name, names
 from fabench.parity.pattern import pattern
+from fabench.parity.probes.repeats import FICKLE
+from fabench.parity.probes.stale import LATE
 from fabench.parity.trial import Ending, ProbeName, Result, Trial
 from fabench.parity.verdict import Finding, findings, merged
 
@@ -42,6 +44,13 @@ def test_looks_are_a_name_only_where_no_fault_is() -> None:
     strong = names([result(named=looks), result(named=looks), result(named="a kernel that drops a tile")])
     assert strong[0].fault == "a kernel that drops a tile"
     assert names([result(named=looks)])[0].fault == looks
+
+
+@pytest.mark.parametrize("unsteady", [FICKLE, LATE])
+def test_where_answers_change_by_themselves_that_comes_before_what_they_match(unsteady: str) -> None:
+    by_chance = [result(named="rows shifted by -1", seed=seed) for seed in range(5)]
+    found = names([*by_chance, result("repeat", named=unsteady)])
+    assert [n.fault for n in found] == [unsteady, "rows shifted by -1"]
 
 
 def test_a_failure_without_a_name_is_still_a_finding() -> None:

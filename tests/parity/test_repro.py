@@ -127,6 +127,7 @@ def test_inputs_without_a_short_code_are_written_into_the_script(tmp_path: Path)
         ("CachedFirstResult", "stale", "remembers an earlier call"),
         ("KeysCachedByAddress", "stale", "remembers an earlier call"),
         ("SameMemory", "stale", "overwrites an earlier answer"),
+        ("WritesLate", "stale", "the answer changes after the call"),
         ("Racy", "repeat", "different answers"),
         ("Empty", "poison", "never written"),
         ("TailRead", "guard", "outside its inputs"),

@@ -26,6 +26,9 @@ WEAK_WORDS = (
 )
 """How an output looks: a name only where no fault gives one. (A wrong mask or address moves NaN as well.)"""
 
+UNSTEADY, UNSTEADY_WORDS = 100.0, ("equal calls give different answers", "its answer changes after the call")
+"""Where the answers are no function of the inputs, what else they match is chance: such a name comes first."""
+
 
 @dataclass
 class Name:
@@ -67,9 +70,7 @@ def names(results: Sequence[Result]) -> list[Name]:
     explained: set[Trial] = set()
     while len(chosen) < MOST_NAMES:
         left = {f: name.trials - explained for f, name in found.items()}
-        worth = {
-            f: (len(t) * (WEAK if _is_weak(found[f]) else 1.0), firsts[f], found[f].votes) for f, t in left.items() if t
-        }
+        worth = {f: (len(t) * _weight(found[f]), firsts[f], found[f].votes) for f, t in left.items() if t}
         if not worth:
             break
         best = max(worth, key=lambda f: worth[f])
@@ -97,5 +98,7 @@ def _plainness(result: Result) -> float:
     return 4.0 * odd
 
 
-def _is_weak(name: Name) -> bool:
-    return any(words in name.fault for words in WEAK_WORDS)
+def _weight(name: Name) -> float:
+    if any(words in name.fault for words in UNSTEADY_WORDS):
+        return UNSTEADY
+    return WEAK if any(words in name.fault for words in WEAK_WORDS) else 1.0

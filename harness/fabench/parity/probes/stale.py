@@ -5,16 +5,24 @@ An answer is the caller's: later calls must not change it, and its backward pass
 
 from __future__ import annotations
 
+import time
+
+import torch
+
 from fabench.inputs import rotate
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict
 from fabench.parity.probes.repeats import everything, first_difference, same_bits
 
 OVERWRITTEN = "it answers every call in the same memory: a later call overwrites an earlier answer"
+LATE = "it returns before it has written everything: its answer changes after the call"
+LATE_SECONDS = 0.02
+"""How long an answer is watched; a thread or stream that was not waited for has written by then."""
 LAST_FORWARD = "its backward pass uses what the last forward pass left behind, not its own"
 
 
 def run(bench: Bench) -> Verdict:
     """Three calls, whose answers follow from the first one's reference; then one around another."""
+    _watched(bench)
     if bench.already_wrong:
         return NotApplicable("the plain call is already wrong")
     t = rotate(bench.tensors, 0)
@@ -40,6 +48,19 @@ def run(bench: Bench) -> Verdict:
     if bench.backward:
         _around_another(bench)
     return Passed()
+
+
+def _watched(bench: Bench) -> None:
+    """A forward pass whose O is copied at once, and looked at again a little later."""
+    O = bench.subject.call(bench.case, rotate(bench.tensors, 0))["O"]
+    at_once = O.clone()
+    time.sleep(LATE_SECONDS)
+    if O.device.type == "cuda":
+        torch.cuda.synchronize(O.device)
+    if not same_bits(O, at_once):
+        at = first_difference(O, at_once)
+        change = f"{float(at_once[at]):.6g} became {float(O[at]):.6g}"
+        raise Failed(f"'O' changes after the call has returned, at {list(at)}: {change}", named=LATE)
 
 
 def _around_another(bench: Bench) -> None:

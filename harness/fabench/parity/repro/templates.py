@@ -124,8 +124,12 @@ if {backward}:
         torch.autograd.grad(out, (q, k, v), dO, allow_unused=True)
     compare()""",
     "stale": '''\
+import time
+
 {call}
 answer, first = out, out.detach().clone()
+time.sleep(0.05)
+assert not (answer != first).any(), "the answer changes after the call"
 new = torch.Generator().manual_seed(1)
 with torch.no_grad():
     for x in (q, k, v):  # new values in the same memory
