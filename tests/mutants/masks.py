@@ -190,6 +190,30 @@ class LastKeyTwice(Kernel):
         return super().forward(q, k, v, call)
 
 
+class FirstKeyTwice(Kernel):
+    """The tile that the accumulators begin with has its first key in them already."""
+
+    def read_kv(self, x: torch.Tensor, start: int, heads: torch.Tensor) -> torch.Tensor:
+        self.start = start
+        return super().read_kv(x, start, heads)
+
+    def counted_twice(self) -> bool:
+        return self.start == 0
+
+    def score(self, q: torch.Tensor, k: torch.Tensor, call: Call) -> torch.Tensor:
+        s = super().score(q, k, call)
+        if self.counted_twice():
+            s[..., 0] += math.log(2)
+        return s
+
+
+class TilesOverlap(FirstKeyTwice):
+    """Every tile but the first begins with the last tile's end."""
+
+    def counted_twice(self) -> bool:
+        return self.start > 0
+
+
 class FirstNqKeys(Kernel):
     """The loop over keys ends at Nq."""
 

@@ -33,7 +33,7 @@ def faults(case: Case) -> Iterator[Fault]:
         others["attention that multiplies the scale it was given by 1/sqrt(d)"] = right * case.d**-0.5
     padded = 1 << (case.d - 1).bit_length()
     if case.scale is None and padded != case.d:
-        others[f"attention with 1/sqrt({padded}), d padded to a power of two"] = padded**-0.5
+        others["attention with 1/sqrt(d) of a d padded to a power of two"] = padded**-0.5
     for dtype in ("bf16", "fp16"):
         others[f"attention whose scale is rounded to {dtype}"] = float(
             to_dtype(dtype)(torch.tensor(right, dtype=torch.float64))

@@ -36,7 +36,10 @@ def faults(case: Case) -> Iterator[Fault]:
             )
             yield fault("softmax", words + "rescales neither O nor l", softmax=_tiled(tile, False, False))
             yield fault("softmax", words + "normalises each tile by itself", softmax=_each_tile(tile))
-    yield fault("softmax", "attention that counts the last key twice", softmax=_last_key_twice)
+            words = f"a kernel whose tiles of {tile} overlap by one key, which counts twice"
+            yield fault("softmax", words, softmax=_twice(slice(tile, None, tile)))
+    yield fault("softmax", "attention that counts the last key twice", softmax=_twice(slice(-1, None)))
+    yield fault("softmax", "attention that counts the first key twice", softmax=_twice(slice(0, 1)))
     yield fault("softmax", "a softmax with one more key of score 0 and V = 0 (1 + the sum)", softmax=_padded(1))
     yield fault("softmax", "a sum of V that is not divided by l", softmax=_undivided)
     yield fault("softmax", "an online softmax whose maximum starts at 0 instead of -inf", softmax=_clamped(0.0))
@@ -83,10 +86,13 @@ def _tiled(tile: int, rescale_l: bool, rescale_O: bool) -> Softmax:
     return softmax
 
 
-def _last_key_twice(self: Attention, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    S = S.clone()
-    S[..., -1] += math.log(2)
-    return Attention.softmax(self, S)
+def _twice(keys: slice) -> Softmax:
+    def softmax(self: Attention, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        S = S.clone()
+        S[..., keys] += math.log(2)
+        return Attention.softmax(self, S)
+
+    return softmax
 
 
 def _each_tile(tile: int) -> Softmax:
