@@ -73,6 +73,7 @@ KILLS: tuple[Kill, ...] = (
     Kill("FirstNqKeys", "mask", "only the first Nq of the Nk keys", dataclasses.replace(WIDE, causal=False)),
     Kill("LastKeyOfTiles", "mask", "last key of every tile of 32", FULL),
     Kill("EmptyRowsNan", "mask", "NaN (0/0) for queries without a key", TALL),
+    Kill("EpsilonInDivision", "rho", "a division by l + 0.001", dataclasses.replace(FULL, dtype="fp32")),
     Kill("LastKeyTwice", "count", "counts the last key twice", FULL),
     Kill("FirstKeyTwice", "count", "counts the first key twice", FULL),
     Kill("TilesOverlap", "count", "tiles of 32 overlap by one key", FULL),

@@ -134,3 +134,11 @@ class SecondBatchEntryScaled(Kernel):
         if len(s) > 1:
             s[1] *= 1.03
         return s
+
+
+class EpsilonInDivision(Kernel):
+    """Guards the division, and is felt where one key rules a row."""
+
+    def rows(self, *args: Any) -> Any:
+        m, l, acc = super().rows(*args)
+        return m, l, acc * l / (l + 1e-3)

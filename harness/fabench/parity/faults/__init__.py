@@ -21,7 +21,8 @@ def formulas(case: Case) -> Iterator[Fault]:
 
 def fitted(problem: Problem, got: torch.Tensor, rows: torch.Tensor) -> Iterator[Fault]:
     """Faults whose one number is read off the wrong rows of O."""
-    return scaling.fitted(problem, got, rows)
+    yield from scaling.fitted(problem, got, rows)
+    yield from softmaxes.fitted(problem, got, rows)
 
 
 def roundings(case: Case) -> Iterator[Fault]:

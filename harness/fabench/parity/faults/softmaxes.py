@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from fabench.case import Case
-from fabench.parity.faults.dense import Attention, Fault, fault
+from fabench.parity.faults.dense import Attention, Fault, Problem, fault
 from fabench.text import counted
 
 TILES = (16, 32, 64, 128, 256)
@@ -49,6 +49,31 @@ def faults(case: Case) -> Iterator[Fault]:
         )
     yield fault("softmax", "a softmax over queries instead of keys", softmax=_over_queries)
     yield fault("softmax", "the scores themselves, without a softmax", softmax=_scores)
+
+
+def fitted(problem: Problem, got: torch.Tensor, rows: torch.Tensor) -> Iterator[Fault]:
+    """The epsilon beside l that makes `rows` [batch, heads, Nq] of a wrong O as much too short as they are."""
+    right = Attention(problem)
+    S = right.scores()
+    if not S.shape[-1] or not bool(torch.isfinite(got[rows]).all()):
+        return
+    l = torch.exp(S - _finite(S.amax(-1))[..., None]).sum(-1)[rows]
+    O = right.output(right.softmax(S)[0])[rows]
+    share = (got[rows] * O).sum(-1) / O.square().sum(-1)
+    epsilon = float((l * (1.0 / share - 1.0)).nanmedian())
+    if math.isfinite(epsilon) and epsilon > 0:
+        words = f"{epsilon:.1g}"
+        yield fault("softmax", f"a division by l + {words}: an epsilon that is felt", softmax=_beside_l(float(words)))
+
+
+def _beside_l(epsilon: float) -> Softmax:
+    def softmax(self: Attention, S: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        m = S.amax(-1)
+        E = torch.exp(S - _finite(m)[..., None])
+        _, lse = Attention.softmax(self, S)
+        return E / (E.sum(-1) + epsilon)[..., None], lse
+
+    return softmax
 
 
 def _finite(m: torch.Tensor) -> torch.Tensor:
