@@ -304,6 +304,15 @@ def test_the_report_fits_the_terminal() -> None:
     assert 60 < max(map(len, render(verdict).splitlines())) <= 110
 
 
+def test_what_is_said_below_the_numbers_fits_the_terminal_too() -> None:
+    numbers = {"class": "A", "O": {"max_rho": 0.5, "rms_rho": 0.25, "two_x": 0.5, "max_abs": 1e-3}}
+    passed = FoundResult("rho", Trial(Case(1, 1, 8, 8, 8), ("rho",)), "passed", parity=numbers)
+    text = render(Verdict("k.py:attention", "cpu", "quick", [passed], Left(), 1.0, 0.0), width=60)
+    said = text[text.index("(rho decides") :].splitlines()
+    assert len(said) > 2
+    assert max(map(len, said)) <= 60
+
+
 def test_budgets_are_seconds_or_minutes() -> None:
     assert [parse_budget(t) for t in ("50s", "8m", "90", None)] == [50.0, 480.0, 90.0, None]
     for text in ("0s", "-1s", "1h", ""):

@@ -33,7 +33,7 @@ def render(verdict: Verdict, *, explain: bool = False, width: int | None = None)
     parts = [_filled(_headline(verdict), width) if width < WIDTH else _headline(verdict)]
     if verdict.findings:
         parts.append("\n".join(_findings(verdict, explain, width)))
-    parts += [_probes(verdict, width), _accuracy(verdict)]
+    parts += [_probes(verdict, width), _accuracy(verdict, width)]
     parts.append("\n".join(_filled(line, width) for line in _footnotes(verdict)))
     if explain:
         parts.append(EVIDENCE)
@@ -128,7 +128,7 @@ def _remark(v: Verdict, probe: str, width: int) -> str:
     return ""
 
 
-def _accuracy(v: Verdict) -> str:
+def _accuracy(v: Verdict, width: int) -> str:
     rows = [
         [
             a.tensor,
@@ -147,7 +147,8 @@ def _accuracy(v: Verdict) -> str:
     headers = ["tensor", "dtype", "class", "max rho", "rms rho", "2x", "allclose", "max abs"]
     table = tabulate(rows, headers=headers, tablefmt="simple", disable_numparse=True)
     rms = f"rms rho up to {RMS_RHO:g}, in fp32 without TF32 {RMS_RHO * FP32_FACTOR:g}"
-    return f"{table}\n(rho decides: max rho is {RIGHT}; {rms}. 2x, allclose, max abs stand beside it.)"
+    how = f"(rho decides: max rho is {RIGHT}; {rms}. 2x, allclose, max abs stand beside it.)"
+    return f"{table}\n{_filled(how, width)}"
 
 
 def _footnotes(v: Verdict) -> Iterator[str]:
