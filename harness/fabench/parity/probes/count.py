@@ -31,7 +31,7 @@ def run(bench: Bench) -> Verdict:
     total = bench.call(ones)["O"].double()
     one = (n > 0).double()[:, None].expand(total.shape)
     slack = weight_slack(bench, math.log(max(1.0, float(n.max()))))
-    _check(bench, total, one, slack, "with V = 1")
+    _check(bench, total, one, slack, "O with V = 1")
     weights = bench.call(tensors)["O"].double() * n.clamp(min=1.0)[:, None]
     whole = torch.where(weights != 0, 1.0, 0.0)
     # In fp16 1/n is subnormal for n > 16384, and its rounding absolute.
