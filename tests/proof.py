@@ -42,7 +42,8 @@ class Kill:
     more: tuple[tuple[str, Any], ...] = ()
     """Fields of Trial."""
     shrinks: bool = True
-    """To N <= 64."""
+    """To N <= `smallest`."""
+    smallest: int = 64
 
     @property
     def trial(self) -> Trial:
@@ -105,7 +106,7 @@ KILLS: tuple[Kill, ...] = (
     Kill("BatchStrideZero", "addr", "batch entry 0 for all"),
     Kill("DimsBeyond64Ignored", "rho", "only the first 64 of 128", dataclasses.replace(PLAIN, d=128)),
     Kill("RowsShifted", "addr", "rows shifted by 1"),
-    Kill("LastRowsStale", "poison", "never wrote", FULL),
+    Kill("LastRowsStale", "poison", "never wrote", FULL, smallest=65),  # a whole tile of 64 rows, and one row more
     Kill("FragmentTenPercent", "rho", "1.1 times the right value"),
     Kill("OnePercentOfElements", "rho", "scattered elements", FULL),
     Kill("StridesIgnored", "addr", "", dataclasses.replace(FULL, layout="bshd")),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fabench.case import Case
+from fabench.parity.diagnose import BY_PROBE
 from fabench.parity.memory_words import of_memory
 from fabench.parity.naming import Name, names
 from fabench.parity.pattern import pattern
@@ -51,6 +52,12 @@ def test_where_answers_change_by_themselves_that_comes_before_what_they_match(un
     by_chance = [result(named="rows shifted by -1", seed=seed) for seed in range(5)]
     found = names([*by_chance, result("repeat", named=unsteady)])
     assert [n.fault for n in found] == [unsteady, "rows shifted by -1"]
+
+
+def test_what_was_in_memory_before_matches_by_chance_where_nothing_was_written() -> None:
+    unwritten = BY_PROBE["poison"]
+    found = names([result(named="causal attention, which was not asked for"), result("poison", named=unwritten)])
+    assert found[0].fault == unwritten
 
 
 def test_a_failure_without_a_name_is_still_a_finding() -> None:

@@ -171,7 +171,7 @@ def test_the_command_finds_every_mutant(kill: Kill, tmp_path: Path) -> None:
     assert any(r["probe"] == kill.probe and r["ending"] in ("failed", "crashed") for r in report["results"])
     first = report["findings"][0]
     if kill.shrinks and first["smallest"] is not None:
-        assert max(first["smallest"]["key"]["Nq"], first["smallest"]["key"]["Nk"]) <= 64
+        assert max(first["smallest"]["key"]["Nq"], first["smallest"]["key"]["Nk"]) <= kill.smallest
 
 
 @pytest.mark.slow

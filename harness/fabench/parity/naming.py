@@ -28,6 +28,8 @@ WEAK_WORDS = (
 
 UNSTEADY, UNSTEADY_WORDS = 100.0, ("equal calls give different answers", "its answer changes after the call")
 """Where the answers are no function of the inputs, what else they match is chance: such a name comes first."""
+UNWRITTEN, UNWRITTEN_WORDS = 2.0, "memory that it never wrote"
+"""So it is of rows that hold what was in memory before, but a kernel that keeps a state may only seem to have those."""
 
 
 @dataclass
@@ -101,4 +103,6 @@ def _plainness(result: Result) -> float:
 def _weight(name: Name) -> float:
     if any(words in name.fault for words in UNSTEADY_WORDS):
         return UNSTEADY
+    if UNWRITTEN_WORDS in name.fault:
+        return UNWRITTEN
     return WEAK if any(words in name.fault for words in WEAK_WORDS) else 1.0
