@@ -13,7 +13,6 @@ from fabench.errors import UsageError
 from fabench.output_files import check
 from fabench.text import counted
 
-TENSORS = ("O", "dQ", "dK", "dV")
 MOST_FAILURES = 12
 """Failures that are printed; the rest is counted."""
 
@@ -125,7 +124,7 @@ def kept(path: Path) -> str:
     """What a file of parity's calibration says. Raises UsageError on any other file."""
     from fabench.input_files import read_small
     from fabench.parity.calibration import SCHEMA
-    from fabench.parity.calibration_file import cases_by_backend
+    from fabench.parity.calibration_file import TENSORS, cases_by_backend
 
     try:
         data = json.loads(read_small(path))
@@ -160,6 +159,8 @@ def kept(path: Path) -> str:
 def table(entries: list[dict[str, object]]) -> str:
     """Max rho (rms rho) by backend and dtype over all N, a column a tensor."""
     from tabulate import tabulate
+
+    from fabench.parity.calibration_file import TENSORS
 
     rows: dict[tuple[object, object, object], dict[object, tuple[float, float]]] = {}
     for entry in entries:

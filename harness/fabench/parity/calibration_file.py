@@ -18,6 +18,7 @@ from fabench.parity.calibrator import Calibrator, Reading
 from fabench.text import counted
 
 TENSORS = ("O", "dQ", "dK", "dV")
+"""Whose numbers a calibration holds and shows."""
 
 
 def default_path(device: Device) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabench.case import Case
-from fabench.parity.target import ParityInterpreter
+from fabench.parity.target import Target
 from fabench.probe import Probe
 from fabench.protocol import FIRST_ROW
 from fabench.worker_process import WorkerDiedError, WorkerProcess
@@ -110,9 +110,7 @@ class Calibrator:
 
     def _ready(self, backend: str) -> WorkerProcess:
         if self.worker is None:
-            self.worker = WorkerProcess(ParityInterpreter())
-            command = {"cmd": "start", "device": self.probe.device.to_json(), "backend": backend, "backend_files": []}
-            self.worker.send(command)
+            self.worker = Target(backend, self.probe.device).start()
         return self.worker
 
     def _end(self) -> None:

@@ -82,7 +82,7 @@ class Subject:
             outputs = self._run(prepared, case, tensors, lse, backward, between)
         except Exception as error:
             if self.facts.bare and key not in self._answered and type(error).__name__ in COMPILE_ERRORS:
-                raise Failure("unsupported", f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+                raise Failure("unsupported", f"{type(error).__name__}: {first_line(error)}") from error
             raise
         finally:
             self.watch(False)
