@@ -35,8 +35,8 @@ KERNEL_VARIABLES = (
     "TRITON",
 )
 """Environment variables whose name is one of these, or one of these and an underscore, change what runs."""
-PLACES = ("CACHE", "DIR", "FILE", "FILENAME", "HOME", "LOGS", "PATH")
-"""Last words of variables that only say where files lie."""
+PLACES = ("CACHE", "CACHE_ENABLED", "DIR", "FILE", "FILENAME", "HOME", "LOGS", "PATH")
+"""Last words of variables that only say where files lie, or that there are some."""
 
 
 def devices() -> list[Device]:
@@ -212,8 +212,8 @@ def variables(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
     """The environment variables that change which kernels run or how, where set."""
 
     def changes_kernels(name: str) -> bool:
-        return any(name == word or name.startswith(word + "_") for word in KERNEL_VARIABLES) and (
-            name.rpartition("_")[2] not in PLACES
+        return any(name == word or name.startswith(word + "_") for word in KERNEL_VARIABLES) and not any(
+            name.endswith("_" + word) for word in PLACES
         )
 
     return {name: value for name, value in sorted(environment.items()) if changes_kernels(name)}

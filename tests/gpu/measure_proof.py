@@ -46,8 +46,11 @@ def one_round(dry: bool) -> None:
     if not sys.stdin.readline():
         return
     proof = Proof(dry)
-    found = proof.measured(proof.rows(AA[2:6]))
-    print(json.dumps({name: median(out.samples_ns) for name, out in found.items()}))
+    rows = proof.rows(AA[2:6])
+    before = {row.name: proof.clock_after(row) for row in rows}
+    found = proof.measured(rows)
+    after = {row.name: proof.clock_after(row) for row in rows}
+    print(json.dumps({n: {"ns": median(out.samples_ns), "MHz": [before[n], after[n]]} for n, out in found.items()}))
 
 
 def start_rounds(dry: bool) -> list[subprocess.Popen[str]]:

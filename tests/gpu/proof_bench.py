@@ -19,6 +19,7 @@ from fabench.case import Case  # noqa: E402
 from fabench.device import Device  # noqa: E402
 from fabench.inputs import make  # noqa: E402
 from fabench.launches import Launches  # noqa: E402
+from fabench.measure.cuda_engine import sleep_cycles  # noqa: E402
 from fabench.measure.engine import engine_for  # noqa: E402
 from fabench.measure.method import method_for  # noqa: E402
 from fabench.measure.rules import RULES, Rules  # noqa: E402
@@ -27,6 +28,7 @@ from fabench.measure.telemetry import Reader  # noqa: E402
 from fabench.measure.track import Track  # noqa: E402
 from fabench.measure.window import Windows  # noqa: E402
 
+CLOCK_READINGS, CLOCK_CYCLES = 7, 1_000_000
 FIXED_N = Limits(half_width=1.0)
 """Stops at the first checkpoint, 30 samples: repeats of equal n."""
 
@@ -107,6 +109,24 @@ class Proof:
             self.engine.synchronize()
             self._launchers[row.name] = (launch, launches.rotation)
         return self._launchers[row.name]
+
+    def clock_after(self, row: Row) -> float | None:
+        """The SM clock in MHz that the calls of a row leave behind: cycles of a spin right after three of them."""
+        if self.dry:
+            return None
+        (launch, _), engine, found = self.launcher(row), self.engine, []
+        for _ in range(CLOCK_READINGS):
+            start, end = engine.event(), engine.event()
+            engine.sleep(0.02)
+            engine.spin(1e6)
+            for _ in range(3):
+                launch(0)
+            engine.record(start)
+            sleep_cycles(CLOCK_CYCLES)
+            engine.record(end)
+            engine.wait(end)
+            found.append(CLOCK_CYCLES / engine.elapsed_ns(start, end) * 1e3)
+        return round(median(found), 2)
 
     def candidates(self, rows: Sequence[Row]) -> list[Candidate]:
         return [Candidate(row.name, *self.launcher(row)) for row in rows]

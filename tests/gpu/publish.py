@@ -1,9 +1,9 @@
 """Measure the shipped suites on this GPU: `python tests/gpu/publish.py results/nvidia-h200 --seconds 540`.
 
 One file a suite. A file that is there and unfinished is continued, so that several short stretches on one kind of
-machine make a whole. First the kernels of FlexAttention and of `triton`, which take seconds a shape to compile, are
-compiled by many processes at once; the run then finds them in the compilers' caches on disk, and its `compile_s` says
-so by being short.
+machine make a whole. First the kernels of FlexAttention, flash-attn-4 and `triton`, which take seconds a shape to
+compile, are compiled by many processes at once; the run then finds them in the compilers' caches on disk, and its
+`compile_s` says so by being short.
 At the deadline the run gets a Ctrl-C, which leaves a valid file. The last lines say what is complete.
 """
 
@@ -27,8 +27,10 @@ from fabench.case import Case  # noqa: E402
 from fabench.resultfile import read  # noqa: E402
 from fabench.suite import load, shipped  # noqa: E402
 
-COMPILED = ("flex", "triton")
+COMPILED = ("flex", "triton", "flash-attn-4")
 """Backends whose compilers keep what they compiled on disk."""
+KEEPS = {"FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1"}
+"""What asks one of them to."""
 GRACE_S = 15.0
 """Time for a run to end after its Ctrl-C."""
 
@@ -125,6 +127,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes that compile")
     parser.add_argument("--log", type=Path, default=Path("publish.log"), help="what the runs print")
     arguments = parser.parse_args()
+    os.environ.update(KEEPS)
     deadline = time.monotonic() + arguments.seconds
     arguments.folder.mkdir(parents=True, exist_ok=True)
     unfinished = 0

@@ -165,15 +165,22 @@ class Kernel:
             keys = torch.arange(j0, j0 + K.shape[2])
             raw = self.score(q, K, call)
             s = self.cap(raw, call)
-            p = torch.exp(s - lse).masked_fill(self.hidden_backward(rows, keys, call), 0.0)
+            p = self.exp_backward(s - lse).masked_fill(self.hidden_backward(rows, keys, call), 0.0)
             ds = p * (dO @ V.float().transpose(-1, -2) - delta)
             if call.softcap:
                 ds = ds * (1 - (s / call.softcap).square())
             p, ds = self.to_p(p, q.dtype), ds.to(q.dtype).float()
             dQ += self.dq_tile(ds @ K.float(), call)
-            dK[:, :, keys] += self.dk_tile(ds.transpose(-1, -2) @ q.float(), call)
-            dV[:, :, keys] += p.transpose(-1, -2) @ dO
+            dK[:, :, keys] += self.dk_tile(self.over_rows(ds, q.float()), call)
+            dV[:, :, keys] += self.over_rows(p, dO)
         return dQ.to(q.dtype), self.group(dK, k), self.group(dV, v)
+
+    def exp_backward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x)
+
+    def over_rows(self, weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """A sum over the query rows, in fp32."""
+        return weights.transpose(-1, -2) @ x
 
     def hidden_backward(self, i: torch.Tensor, j: torch.Tensor, call: Call) -> torch.Tensor:
         return self.hidden(i, j, call)

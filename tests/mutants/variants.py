@@ -131,6 +131,30 @@ class SplitKv(Kernel):
         return self.mine if hasattr(self, "mine") else super().key_tiles(Nk, first_row)
 
 
+class FlushedExp(Kernel):
+    """exp gives 0 below the smallest normal number, as the hardware's does."""
+
+    def exp(self, x: torch.Tensor) -> torch.Tensor:
+        p = super().exp(x)
+        return torch.where(p < torch.finfo(torch.float32).tiny, 0.0, p)
+
+    exp_backward = exp
+
+
+class RowAfterRow(Kernel):
+    """dK and dV add one query row after another in fp32, as one thread does."""
+
+    def over_rows(self, weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(*weights.shape[:2], weights.shape[3], x.shape[-1])
+        for i in range(x.shape[2]):
+            total += weights[:, :, i, :, None] * x[:, :, i, None, :]
+        return total
+
+    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        heads = x.reshape(x.shape[0], like.shape[1], x.shape[1] // like.shape[1], *x.shape[2:])
+        return sum(heads.unbind(2)).to(like.dtype)
+
+
 class Right(Kernel):
     """The kernel itself."""
 
@@ -150,6 +174,8 @@ VARIANTS: dict[str, Kernel] = {
         SplitKv,
         LseFirst,
         HeadsRoundedFirst,
+        FlushedExp,
+        RowAfterRow,
         SquareOnly,
     )
 }

@@ -76,15 +76,17 @@ class KeyGradient:
 class Backward:
     """The backward of one block of rows: delta by model once, then tile by tile."""
 
-    def __init__(self, forward: Forward, dO: torch.Tensor) -> None:
-        """DO [heads, rows, dv] in fp64 for the rows of `forward`."""
-        self.forward, self.dO = forward, dO
+    def __init__(self, forward: Forward, dO: torch.Tensor, copies: torch.Tensor | float = 1.0) -> None:
+        """DO [heads, rows, dv] in fp64 for the rows of `forward`; `copies` [heads, rows, 1] of a row's q and dO."""
+        self.forward, self.dO, self.copies = forward, dO, copies
         O = forward.O[EXACT]
         self.delta = {model: (dO * O_model).sum(-1, keepdim=True) for model, O_model in forward.O.items()}
         self.delta_rounding = (O * dO).square().sum(-1, keepdim=True).sqrt()
 
-    def tile(self, tile: Tile, k: torch.Tensor, v: torch.Tensor) -> tuple[RowGradient, KeyGradient]:
-        """The contributions of one tile of keys to dQ and to dK, dV."""
+    def tile(
+        self, tile: Tile, k: torch.Tensor, v: torch.Tensor, copies: torch.Tensor | float = 1.0
+    ) -> tuple[RowGradient, KeyGradient]:
+        """The contributions of one tile of keys to dQ and to dK, dV; `copies` [heads, keys, 1] of a key's k and v."""
         dQ: dict[Model, torch.Tensor] = {}
         dK: dict[Model, torch.Tensor] = {}
         dV: dict[Model, torch.Tensor] = {}
@@ -108,7 +110,8 @@ class Backward:
                 mean_key = (P if scores.slope is None else P * scores.slope) @ k
                 S2 = score_spread(scores.S, P, self.forward.lse[family], tile.case).square_()
                 P2 = P.square_()
-        k2, q2, dO2 = k.square(), tile.q.square(), self.dO.square()
+        # m equal terms have equal errors: they add up to m of them, which is sqrt(m) times what quadrature gives.
+        k2, q2, dO2 = k.square() * copies, tile.q.square() * self.copies, self.dO.square() * self.copies
         squares_dQ, squares_dK, squares_dV = W @ k2, W.transpose(-1, -2) @ q2, P2.transpose(-1, -2) @ dO2
         k_norms, q_norms = k2.sum(-1, keepdim=True), q2.sum(-1, keepdim=True)
         flat_dQ, flat_dK = q2.new_zeros(q2.shape[:2]), k2.new_zeros(k2.shape[:2])

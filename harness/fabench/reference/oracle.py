@@ -16,7 +16,7 @@ from fabench.names import Accuracy
 from fabench.reference.backward import Backward, KeyGradient
 from fabench.reference.forward import Family, Forward, families
 from fabench.reference.positions import Positions, hides_all
-from fabench.reference.problem import Problem, folded, take
+from fabench.reference.problem import Problem, copies, folded, take
 from fabench.reference.result import Expected, Reference
 from fabench.reference.rounding import EXACT, Model, model
 from fabench.reference.sampling import sampled_rows
@@ -24,9 +24,11 @@ from fabench.reference.scores import Tile
 from fabench.reference_time import SAMPLE
 
 FP32_UNIT = 2.0**-24
-"""A sum of n terms in fp32 wanders by sqrt(n) times this."""
+"""A sum of n terms in fp32 wanders by sqrt(n) times this; one of n equal terms drifts by up to n / 2 times it."""
 FP32_SCORE_ERROR = 8 * FP32_UNIT
 """gS: error of one fp32 score, relative to |q||k|."""
+EXP_FLUSH = 2.0**-126
+"""Where the exp of a kernel flushes to zero, whatever the dtype: P lacks as much, and dS |dP - delta| times that."""
 LSE_ROUNDING = 2.0**-20
 SLOPE_ERROR = 4 * FP32_UNIT
 """Of the softcap's slope 1 - tanh² in fp32, which has no digits left where tanh is near 1."""
@@ -139,15 +141,18 @@ class _Oracle:
                 if m is not EXACT:
                     store(self.score_error[m], forward.score_error[family])
 
+    def _backward(self, forward: Forward, heads: slice, block: Positions) -> Backward:
+        assert self.problem.dO is not None
+        return Backward(forward, take(self.problem.dO, heads, block), copies(self.problem.row_copies, heads, block))
+
     def _rows_backward(
         self, forward: Forward, heads: slice, block: Positions, out: slice, gradients: KeyGradient | None
     ) -> None:
         """DQ of a block of rows; dK and dV too where every row and key is wanted."""
-        assert self.problem.dO is not None
-        backward = Backward(forward, take(self.problem.dO, heads, block))
+        backward = self._backward(forward, heads, block)
         mean_key = torch.zeros_like(forward.q)
         for tile, k, v in forward.tiles():
-            by_row, by_key = backward.tile(tile, k, v)
+            by_row, by_key = backward.tile(tile, k, v, copies(self.problem.key_copies, heads, tile.keys))
             for m, dQ in by_row.dQ.items():
                 part = self.dQ[m][heads, :, out]
                 part += dQ.view(part.shape)
@@ -166,7 +171,6 @@ class _Oracle:
 
     def _keys_backward(self, heads: slice, gradients: KeyGradient) -> None:
         """DK and dV of sampled keys: every block of rows again, for its LSE and delta, against those keys alone."""
-        assert self.problem.dO is not None
         if self.keys is None:
             keys = Positions.span(0, self.case.Nk, self.device)
         else:
@@ -178,7 +182,7 @@ class _Oracle:
             if hides_all(self.case.mask, rows, keys):
                 continue
             forward = self._forward(heads, block)
-            backward = Backward(forward, take(self.problem.dO, heads, block))
+            backward = self._backward(forward, heads, block)
             _, by_key = backward.tile(Tile(self.case, forward.q, k, rows, keys), k, v)
             gradients.add(heads, slice(0, k.shape[1]), by_key)
 
@@ -210,8 +214,10 @@ class _Oracle:
         keys = _norm(self.problem.k)
         row_score = FP32_SCORE_ERROR * s * self.reach
         key_score = FP32_SCORE_ERROR * s * g.reach * (keys if self.keys is None else keys.gather(1, self.keys))
-        noise_dQ = eta * s * norm_k[:, None, None] + row_score * _length(squares_dQ)
-        noise_dK = eta * s * norm_q[:, None] + key_score * _length(squares_dK)
+        dP = 2.0 * _longest(self.problem.dO.flatten(1, 2)) * _longest(self.problem.v)  # at least |dP| + |delta|
+        flush = s * (eta + EXP_FLUSH * dP)
+        noise_dQ = (flush * norm_k)[:, None, None] + row_score * _length(squares_dQ)
+        noise_dK = (flush * norm_q)[:, None] + key_score * _length(squares_dK)
         noise_dV = eta * norm_dO[:, None] + key_score * _length(g.squares_dV)
         by_row = self._attended(case.mask, self.rows, self.row_shape)
         by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
@@ -265,7 +271,8 @@ class _Oracle:
         """
         exact = values[EXACT]
         length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
-        noise = noise + FP32_UNIT * count.sqrt() * length + SLOPE_ERROR * slope
+        drift = length + length.square() / torch.where(A > 0, A, 1.0) / 8  # a sum of equal terms drifts one way
+        noise = noise + FP32_UNIT * count.sqrt() * drift + SLOPE_ERROR * slope
         tolerance: dict[Accuracy, torch.Tensor] = {}
         errors: dict[Accuracy, float] = {}
         for m in self.models:
@@ -293,6 +300,15 @@ def _norm(x: torch.Tensor) -> torch.Tensor:
     """Euclidean norm of the last dim, in fp64."""
     norm: torch.Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
     return norm
+
+
+def _longest(x: torch.Tensor) -> torch.Tensor:
+    """Norm of the longest row of each head [heads]; 0 where there is none."""
+    return (
+        torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).amax(-1)
+        if x.shape[1]
+        else x.new_zeros(x.shape[0], dtype=torch.float64)
+    )
 
 
 def _length(squares: torch.Tensor) -> torch.Tensor:

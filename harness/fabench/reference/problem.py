@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 from fabench.case import Case
 from fabench.inputs import Tensors
 from fabench.reference.positions import Positions, spans
+from fabench.reference.repeats import repeats
 
 CPU_TILE, CUDA_TILE = (128, 1024), (1024, 4096)
 """Rows and keys of one tile: on a CPU a tile of fp64 scores stays in the cache, on a GPU it fills the machine."""
@@ -30,6 +32,18 @@ class Problem:
     dO: torch.Tensor | None
     row_tile: int
     key_tile: int
+
+    @functools.cached_property
+    def row_copies(self) -> torch.Tensor | None:
+        """How many rows of the group have the same q and dO [kv, group, Nq, 1]; None if each is the only one."""
+        assert self.dO is not None
+        found = repeats(self.q.flatten(1, 2), self.dO.flatten(1, 2))
+        return None if found is None else found.view(*self.q.shape[:3], 1)
+
+    @functools.cached_property
+    def key_copies(self) -> torch.Tensor | None:
+        """How many keys of the head have the same k and v [kv, Nk, 1]; None if each is the only one."""
+        return repeats(self.k, self.v)
 
     @classmethod
     def of(cls, case: Case, tensors: Tensors, device: torch.device) -> Problem:
@@ -83,6 +97,11 @@ def take(x: torch.Tensor, heads: slice, positions: Positions) -> torch.Tensor:
         index = positions.index.view(*part.shape[:-2], -1)[..., None].expand(*(-1,) * (part.dim() - 1), part.shape[-1])
         part = part.gather(-2, index)
     return part.reshape(part.shape[0], -1, part.shape[-1]).to(torch.float64)
+
+
+def copies(counts: torch.Tensor | None, heads: slice, positions: Positions) -> torch.Tensor | float:
+    """`take` of how often rows occur; 1 where none has a copy."""
+    return 1.0 if counts is None else take(counts, heads, positions)
 
 
 def folded(positions: Positions, group: int) -> Positions:
