@@ -28,6 +28,7 @@ class Naive(Backend):
         deterministic=("O", "dQ", "dK", "dV"),
         kernels=("(?i)gemm", "gemv", "nvjet", "cutlass", "(?i)softmax"),
         memory="standard",
+        matrices=(2, 3, 1),  # autograd multiplies dS by the scale; under a mask it masks dS
     )
 
     def prepare(self, case: Case, device: Device, *, lse: bool = False) -> Prepared:

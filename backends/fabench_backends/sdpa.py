@@ -166,6 +166,7 @@ MATH = Sdpa(
         deterministic=("O", "dQ", "dK", "dV"),
         kernels=("(?i)gemm", "gemv", "nvjet", "cutlass", "(?i)softmax"),
         memory="standard",
+        matrices=(5, 8.5, 0.5),  # of half inputs, whose S is fp32: twice as large
     ),
 )
 _FLASH = Facts(
@@ -179,6 +180,7 @@ _FLASH = Facts(
     empty=False,
     deterministic=("O", "dK", "dV"),
     kernels=("flash_fwd", "flash_bwd"),
+    matrices=(0, 2, 0),
 )
 FLASH = Sdpa(
     "FLASH_ATTENTION",
@@ -204,6 +206,7 @@ EFFICIENT = Efficient(
         empty=False,
         deterministic=("O",),
         kernels=("fmha_cutlass", "AttentionKernel", "AttentionBackwardKernel"),
+        matrices=(0, 1.5, 0),
     ),
 )
 CUDNN = Cudnn(

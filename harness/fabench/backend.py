@@ -69,6 +69,8 @@ class Facts:
     cuda_graphs: bool = True
     memory: Literal["standard", "flash"] = "flash"
     """Which memory model it follows: S and P in HBM, or O(N)."""
+    matrices: tuple[float, float, float] | None = None
+    """What its workspace holds where it is not the textbook's (`cost.TEXTBOOK`); measured, it is what is predicted."""
     bare: bool = False
     """An undeclared function: judged as class A, exempt from the fallback check."""
 

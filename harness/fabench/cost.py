@@ -23,6 +23,10 @@ LSE_BYTES = 4
 """LSE is float32 whatever the inputs are."""
 
 MemoryModel = Literal["standard", "flash"]
+Matrices = tuple[float, float, float]
+"""Matrices in a call's workspace: of a forward, of a backward, and how many more the backward has under a mask."""
+TEXTBOOK: dict[MemoryModel, Matrices] = {"standard": (2.0, 2.0, 0.0), "flash": (0.0, 1.0, 0.0)}
+"""Of S's size in the case's dtype if standard: S and P, dP and dS. Of O's or q's size in float32 if flash: dQ."""
 
 
 @dataclass(frozen=True)
@@ -177,23 +181,27 @@ def saved_bytes(case: Case, model: MemoryModel) -> int:
     return o + (score_bytes(case) if model == "standard" else lse_bytes(case))
 
 
-def extra_memory_parts(case: Case, model: MemoryModel) -> ExtraMemory:
+def extra_memory_parts(case: Case, model: MemoryModel, matrices: Matrices | None = None) -> ExtraMemory:
     """Bytes beyond the inputs at the peak of the case's direction, split as a measurement splits them.
 
     Standard forward holds S and P (2·batch·heads·Nq·Nk·e); its backward the saved P with dP and dS. A flash kernel
     holds O(N): LSE forward, and in the backward delta = rowsum(dO·O) (float32) and the float32 accumulator of dQ.
+    `matrices` is what an implementation holds where it is not that.
     """
-    outputs = output_bytes(case)
-    if case.direction == "forward":
-        workspace = 2 * score_bytes(case) if model == "standard" else lse_bytes(case)
+    outputs, backward = output_bytes(case), case.direction != "forward"
+    forward_count, backward_count, masked_count = matrices or TEXTBOOK[model]
+    count = backward_count + (0.0 if case.mask.is_full else masked_count) if backward else forward_count
+    if model == "standard":
+        workspace = int(count * score_bytes(case))
+    else:
+        q, _, _, o = _elements(case)
+        workspace = lse_bytes(case) + int(count * 4 * (q if backward else o))
+    if not backward:
         return ExtraMemory(outputs, workspace, 0)
     saved = saved_bytes(case, model)
     if case.direction == "forward_backward":
         saved -= _elements(case)[3] * DTYPES[case.dtype].bytes  # O is among the outputs
-    if model == "standard":
-        return ExtraMemory(outputs, 2 * score_bytes(case), saved)
-    accumulator = _elements(case)[0] * 4
-    return ExtraMemory(outputs, lse_bytes(case) + accumulator, saved)
+    return ExtraMemory(outputs, workspace, saved)
 
 
 def extra_memory(case: Case, model: MemoryModel) -> int:

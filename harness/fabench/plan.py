@@ -179,7 +179,7 @@ def _nothing_left(
 
 def _row(case: Case, name: str, suite: Suite, probe: Probe, try_oom: bool) -> PlannedRow:
     report, device = probe.backends[name], probe.device
-    extra = extra_memory_parts(case, report.facts.memory)
+    extra = extra_memory_parts(case, report.facts.memory, report.facts.matrices)
     needed = INPUT_SETS * input_bytes(case) + extra.total
     status, detail = _skip(case, name, suite, probe)
     if status is None and not try_oom and 0 < device.free_bytes < needed:

@@ -33,6 +33,7 @@ class CudaV1(CudaFlash):
         returns_lse=True,
         deterministic=("O", "LSE", "dQ", "dK", "dV"),
         kernels=(r"^flash_v1_(fwd|bwd)$",),
+        matrices=(1, 1, 0),  # O between the outer steps, and dQ
     )
 
     def tiling(self, case: Case, device: Device) -> Tiling | None:
