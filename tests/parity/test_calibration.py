@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from itertools import combinations, product
@@ -16,10 +17,12 @@ from fabench.case import Case
 from fabench.cli import main
 from fabench.errors import UsageError
 from fabench.parity import calibration, calibrator, progress
-from fabench.parity.calibrate_grid import DISTRIBUTIONS, LENGTHS, grid
+from fabench.parity.calibrate_grid import DISTRIBUTIONS, LENGTHS, comparable, grid
 from fabench.parity.calibration_file import earlier, entries, left_out, left_out_lines
 from fabench.parity.calibrator import Calibrator, Reading, Watcher
-from fabench.parity.verdict import Accuracy
+from fabench.parity.session import Left
+from fabench.parity.trial import Result, Trial
+from fabench.parity.verdict import Accuracy, Verdict
 from fabench.progress import live_bar
 from proof import CPU
 
@@ -80,6 +83,37 @@ def test_a_backend_that_is_less_exact_than_calibrated_is_warned_of(
     (sentence,) = calibration.drift("a", CPU, [drifted])
     assert "max rho of O in bf16 is 1.50, calibrated at 0.60" in sentence
     assert calibration.drift("b", CPU, [drifted]) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "is_comparable"),
+    [
+        ({}, True),
+        ({"case": {"inputs": "std6", "d": 40, "Nk": 17}}, True),
+        ({"gradient_order": "sliced", "order": "sliced"}, True),
+        ({"case": {"inputs": "one_hot"}}, False),
+        ({"case": {"scale": 0.3}}, False),
+        ({"case": {"window": (7, 0)}}, False),
+        ({"case": {"softcap": 30.0}}, False),
+        ({"gradient_order": "expanded"}, False),
+        ({"order": "expanded_kv"}, False),
+    ],
+)
+def test_only_what_a_calibration_has_is_held_against_it(other: dict[str, Any], is_comparable: bool) -> None:
+    case = dataclasses.replace(Case(1, 1, 33, 33, 64, direction="backward"), **other.pop("case", {}))
+    assert comparable(Trial(case, ("rho",), **other)) is is_comparable
+
+
+def test_accuracy_is_of_the_trials_asked_for() -> None:
+    cases = {name: Case(1, 1, 33, 33, 64, inputs=name) for name in ("normal", "one_hot")}
+    rho = {"normal": 0.5, "one_hot": 2.5}
+    results = [
+        Result("rho", Trial(case, ("rho",)), "passed", parity={"class": "A", "O": {"max_rho": rho[name]}})
+        for name, case in cases.items()
+    ]
+    verdict = Verdict("mine", "cpu", "quick", results, Left(), 1.0, 0.0)
+    assert [row.max_rho for row in verdict.accuracy()] == [2.5]
+    assert [row.max_rho for row in verdict.accuracy(comparable)] == [0.5]
 
 
 def test_the_command_writes_a_file_and_keeps_what_it_did_not_measure(

@@ -9,6 +9,7 @@ from itertools import product
 from fabench.case import Case
 from fabench.names import Inputs
 from fabench.parity.covering import Row, design
+from fabench.parity.trial import Trial
 
 LENGTHS = {"cuda": (512, 1024, 2048, 4096), "cpu": (128, 512)}
 DISTRIBUTIONS: tuple[Inputs, ...] = ("normal", "std3", "std6", "outliers")
@@ -49,6 +50,16 @@ def _order(sizes: Sequence[int]) -> list[Row]:
     for strength in (2, 3):
         rows = design(sizes, strength, lambda row: True, most, first=rows)
     return list(dict.fromkeys([*rows, *rest]))
+
+
+def comparable(trial: Trial) -> bool:
+    """True if a trial is of a kind that the grid has, so that its rho may be held against a calibration's.
+
+    Other inputs round otherwise: what `one_hot` or `neglse` cost a right kernel, no grid of random inputs shows.
+    """
+    case = trial.case
+    plain = case.scale is None and case.window is None and not case.softcap and case.inputs in DISTRIBUTIONS
+    return plain and trial.order != "expanded_kv" and trial.gradient_order != "expanded"
 
 
 def never(cases: Sequence[Case], measured: Sequence[Case]) -> list[str]:

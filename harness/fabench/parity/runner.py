@@ -194,6 +194,7 @@ def _look_again(session: Session, results: list[Result]) -> None:
 
 
 def _warn(verdict: Verdict, kernel: Kernel) -> None:
+    from fabench.parity.calibrate_grid import comparable
     from fabench.parity.calibration import drift
 
     every = len({r.trial for r in verdict.results})
@@ -204,7 +205,7 @@ def _warn(verdict: Verdict, kernel: Kernel) -> None:
         passing = counted(len(large), "case passes", "cases pass")
         verdict.warnings.append(f"{passing} with a rho above {WARN_RHO:g}, for instance {large[0].trial.label()}")
     if kernel.file is None:
-        verdict.warnings += drift(kernel.name, kernel.probe.device, verdict.accuracy())
+        verdict.warnings += drift(kernel.name, kernel.probe.device, verdict.accuracy(comparable))
 
 
 def _shrink(session: Session, finding: Finding, watcher: Watcher) -> None:

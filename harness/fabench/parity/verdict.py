@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,11 +98,11 @@ class Verdict:
                 found[probe] = Counter(endings)
         return found
 
-    def accuracy(self) -> list[Accuracy]:
-        """The numeric rule's worst numbers."""
+    def accuracy(self, of: Callable[[Trial], bool] = lambda trial: True) -> list[Accuracy]:
+        """The numeric rule's worst numbers, of all trials or those asked for."""
         rows: dict[tuple[str, str], Accuracy] = {}
         for result in self.results:
-            if result.probe != "rho" or result.parity is None:
+            if result.probe != "rho" or result.parity is None or not of(result.trial):
                 continue
             for tensor, field_name in RECORD_FIELDS.items():
                 numbers = result.parity.get(field_name)
