@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -64,22 +65,32 @@ def test_the_second_build_reads_the_cache(compilations: list[str]) -> None:
     assert len(compilations) == 1
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "no header", "other fields", "not json"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "empty", "no header", "edited", "other fields", "not an object", "not text"]
+)
 def test_a_damaged_entry_is_built_anew_and_replaced(damage: str, cache: Path, compilations: list[str]) -> None:
     whole = build(SMALL, "sm_90a")
     (entry,) = entries(cache)
     good = entry.read_bytes()
-    header, _, cubin = good.partition(b"\n")
+    digest, header, cubin = good.split(b"\n", 2)
+
+    def signed(header: bytes) -> bytes:
+        content = header + b"\n" + cubin
+        return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
     entry.write_bytes(
         {
             "truncated": good[:-100],
             "flipped": good[:-100] + bytes([good[-100] ^ 1]) + good[-99:],
             "empty": b"",
             "no header": cubin,
-            "other fields": header.replace(b"registers", b"registrars") + b"\n" + cubin,
-            "not json": b"{" + good,
+            "edited": good.replace(b'"registers": ', b'"registers": 1', 1),
+            "other fields": signed(header.replace(b"registers", b"registrars")),
+            "not an object": signed(b"123"),
+            "not text": b"\xff" + digest[1:] + b"\n" + header + b"\n" + cubin,
         }[damage]
     )
+    assert build(SMALL, "sm_90a").stats.registers == whole.stats.registers
     assert build(SMALL, "sm_90a").cubin == whole.cubin
     assert len(compilations) == 2
     build(SMALL, "sm_90a")
@@ -119,6 +130,47 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(cache: Path, monkeypatch: py
     monkeypatch.setattr(os, "replace", full)
     assert build(SMALL, "sm_90a").unkept == "No space left on device"
     assert entries(cache) == []
+
+
+def test_an_interrupt_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(source: str, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build(SMALL, "sm_90a")
+    assert entries(cache) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "xdg", "home", "folder"),
+    [
+        ("/own", "/xdg", "/home/me", "/own/cubin"),
+        ("", "/xdg", "/home/me", "/xdg/fabench/cubin"),
+        ("", "", "/home/me", "/home/me/.cache/fabench/cubin"),
+        ("", "", "~", "/.cache/fabench/cubin"),
+    ],
+)
+def test_the_cache_is_where_the_user_wants_it(
+    own: str, xdg: str, home: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last as for a user of a container, who is in no list of users."""
+    monkeypatch.setenv("FABENCH_CACHE", own)
+    monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+    monkeypatch.setenv("HOME", home)
+    assert building.cache_folder() == Path(folder)
+
+
+def test_compile_time_is_that_of_the_compiler_and_not_of_what_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([1.0, 1.75])
+    monkeypatch.setattr(building.time, "thread_time", lambda: next(ticks))
+    assert build(SMALL, "sm_90a", use_cache=False).stats.seconds == 0.75
+
+
+@pytest.mark.parametrize("arch", ["sm_80a", "sm_90f"])
+def test_a_letter_that_an_architecture_does_not_have_is_said_to_be_so(arch: str) -> None:
+    with pytest.raises(KernelError, match=f"known architecture, got '{arch}'; NVRTC .* with an 'a' from sm_90 on"):
+        build(SMALL, arch)
 
 
 def test_a_build_without_the_cache_neither_reads_nor_writes_it(cache: Path, compilations: list[str]) -> None:

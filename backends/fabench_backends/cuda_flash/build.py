@@ -42,7 +42,7 @@ class Stats:
     smem_bytes: int
     """Dynamic, as launched, plus static."""
     seconds: float
-    """Compile time when it was built."""
+    """Time on a core that compiling it took: what else runs on the machine does not count."""
     warnings: tuple[str, ...] = ()
     """ptxas advisories C75xx: setmaxnreg ignored, wgmma serialised, and their like."""
 
@@ -72,7 +72,8 @@ def cache_folder() -> Path:
     """$FABENCH_CACHE, else fabench in the user's cache folder."""
     if own := os.environ.get("FABENCH_CACHE"):
         return Path(own) / "cubin"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fabench" / "cubin"
+    home = os.path.expanduser("~")  # as it stands for a user who has none, as in containers; Path.home() would raise
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("/" if home == "~" else home) / ".cache") / "fabench" / "cubin"
 
 
 @cache
@@ -155,19 +156,20 @@ def compile_now(config: Config, arch: str) -> Built:
             **OPTIONS,
         )
         log = io.StringIO()
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             cubin = bytes(Program(source, "c++", options).compile("cubin", logs=log).code)
         except Exception as error:  # cuda-core raises its own and RuntimeError
-            if not supports(arch):
+            said = f"{log.getvalue()}\n{error}".replace("\0", "")
+            if not supports(arch) or re.search(r"--nv_arch|--gpu-architecture", said):  # such as sm_80a: no such 'a'
                 known = f"NVRTC {nvrtc_version()} compiles for {', '.join(f'sm_{n}' for n in known_archs())}"
                 raise KernelError(
-                    f"'{config.name}' must be compiled for a known architecture, got '{arch}'; {known}"
+                    f"'{config.name}' must be compiled for a known architecture, got '{arch}'; {known}; "
+                    f"with an 'a' from sm_90 on"
                 ) from error
-            said = f"{log.getvalue()}\n{error}".replace("\0", "")
             first = next((line.strip() for line in said.splitlines() if "error:" in line), said.strip())
             raise KernelError(f"'{config.name}' must compile for {arch}, got {first}") from error
-        seconds = time.perf_counter() - start
+        seconds = time.thread_time() - start
     return Built(cubin, parse_log(log.getvalue(), config, seconds))
 
 
@@ -190,12 +192,13 @@ def parse_log(log: str, config: Config, seconds: float) -> Stats:
 
 
 def _read(entry: Path) -> Built | None:
-    """The entry if it is whole, else None. A line of JSON with the cubin's own sha256, then the cubin."""
+    """The entry if it is whole, else None. The sha256 of all that follows, a line of JSON, the cubin."""
     try:
-        header, _, cubin = entry.read_bytes().partition(b"\n")
-        fields = json.loads(header)
-        if fields.pop("sha256") != hashlib.sha256(cubin).hexdigest():
+        digest, _, content = entry.read_bytes().partition(b"\n")
+        if digest.decode() != hashlib.sha256(content).hexdigest():
             return None
+        header, _, cubin = content.partition(b"\n")
+        fields = json.loads(header)
         fields["warnings"] = tuple(fields["warnings"])
         return Built(cubin, Stats(**fields))
     except (OSError, ValueError, KeyError, TypeError):
@@ -204,15 +207,15 @@ def _read(entry: Path) -> Built | None:
 
 def _write(entry: Path, built: Built) -> str | None:
     """Put the entry in place in one step. A cache that cannot be written is only slower: the reason is returned."""
-    header = json.dumps({**asdict(built.stats), "sha256": hashlib.sha256(built.cubin).hexdigest()})
+    content = json.dumps(asdict(built.stats)).encode() + b"\n" + built.cubin
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=entry.parent, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(header.encode() + b"\n" + built.cubin)
+                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
             os.replace(temporary, entry)
-        except OSError:
+        except BaseException:  # an interrupt too
             os.unlink(temporary)
             raise
     except OSError as error:
