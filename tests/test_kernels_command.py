@@ -31,6 +31,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     package.kernel_names = lambda arch: [s["name"] for s in found]
     package.kernel_stats = lambda arch, name, fresh: next(s for s in found if s["name"] == name)
     package.cache_folder = lambda: Path("/kept/here")
+    package.launched_as = lambda arch: {"sm_90": "sm_90a"}.get(arch, arch)
     monkeypatch.setitem(sys.modules, "planted_kernels", package)
     monkeypatch.setattr(kernels, "kernel_packages", lambda: iter([package]))
     return found
@@ -79,11 +80,46 @@ def test_spills_that_a_kernel_is_known_to_need_are_no_fault(planted: list[dict[s
 
 
 def test_a_kernel_that_compiles_for_too_long_fails_where_that_is_asked(planted: list[dict[str, Any]]) -> None:
-    planted[2].update(seconds=2.5)
+    planted[2].update(seconds=2.0041)
     assert fabench("stats").exit_code == 0
     result = fabench("stats", "--fresh", "--max-seconds", "2")
     assert result.exit_code == 1
-    assert result.stderr == "sm_90a kernel d96: compiled in 2.5 s, must be at most 2 s\n"
+    assert result.stderr == "sm_90a kernel d96: compiled in 2.004 s, must be at most 2 s\n"
+    planted[2].update(seconds=2.0)
+    assert fabench("stats", "--fresh", "--max-seconds", "2").exit_code == 0
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("limit", ["nan", "inf", "0", "-1"])
+def test_a_limit_that_nothing_could_miss_or_meet_is_refused(limit: str) -> None:
+    assert fabench("stats", "--max-seconds", limit).exit_code == 2
+
+
+@pytest.mark.usefixtures("planted")
+def test_build_refuses_an_architecture_under_which_no_launch_looks_and_stats_does_not() -> None:
+    assert fabench("stats", "--arch", "sm_80,sm_90").exit_code == 0
+    result = fabench("build", "--arch", "sm_80,sm_90")
+    assert result.exit_code == 2
+    assert result.output == "Error: '--arch' must be sm_90a, as which a launch looks for it, got 'sm_90'\n"
+
+
+def test_build_says_of_kernels_that_are_not_kept_when_they_are_compiled() -> None:
+    result = fabench("build", "--only", "triton forward")
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: '--only' must be part of the name of a kernel that is kept, got 'triton forward': "
+        "what has it is compiled on its first launch\n"
+    )
+    assert "a configuration's name on sm_90a, got 'v4'" in fabench("build", "--only", "v4").output
+
+
+def test_the_cuda_kernels_are_kept_under_the_name_that_a_device_asks_for() -> None:
+    from fabench_backends.cuda_flash import launched_as
+
+    asked = ("sm_80", "sm_80a", "sm_89", "sm_90", "sm_90a", "sm_100f", "sm_120", "sm_999")
+    assert [launched_as(arch) for arch in asked] == [
+        "sm_80", "sm_80", "sm_89", "sm_90a", "sm_90a", "sm_100a", "sm_120a", "sm_999",
+    ]  # fmt: skip
 
 
 def test_a_kernel_that_cannot_be_kept_fails_the_build_and_no_other_command(planted: list[dict[str, Any]]) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 from fabench_backends.cuda_flash.v1 import cuda_v1
 from fabench_backends.cuda_flash.v2 import cuda_v2, cuda_v2_deterministic
 
-__all__ = ["cache_folder", "cuda_v1", "cuda_v2", "cuda_v2_deterministic", "kernel_names", "kernel_stats"]
+__all__ = [
+    "cache_folder",
+    "cuda_v1",
+    "cuda_v2",
+    "cuda_v2_deterministic",
+    "kernel_names",
+    "kernel_stats",
+    "launched_as",
+]
 
 
 def cache_folder() -> Path:
@@ -19,6 +27,15 @@ def cache_folder() -> Path:
     from fabench_backends.cuda_flash.build import cache_folder as folder
 
     return folder()
+
+
+def launched_as(arch: str) -> str:
+    """The architecture that a device of `arch` asks for: 'sm_90a' for 'sm_90'. What is not known stays as it is."""
+    from fabench_backends.cuda_flash.build import architecture
+    from fabench_backends.cuda_flash.configs import SMEM_LIMIT_KIB, number
+
+    known = (n := number(arch)) in SMEM_LIMIT_KIB
+    return architecture((n // 10, n % 10)) if known else arch
 
 
 def kernel_names(arch: str) -> list[str]:

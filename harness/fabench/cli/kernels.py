@@ -3,7 +3,8 @@
 Kernel packages are found among the modules of fabench_backends: those with `kernel_names(arch)` and
 `kernel_stats(arch, name, fresh=...)`, which compiles one configuration and returns a dict: name, registers, spills,
 shared_bytes, shared_limit; stack, spill_limit (else 0), seconds, warnings and unkept where they are known. A package
-whose compiled kernels are kept where the first launch finds them also has `cache_folder()`.
+whose compiled kernels are kept where the first launch finds them also has `cache_folder()`, and `launched_as(arch)`,
+the name under which a device of that architecture looks for them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import click
 
+from fabench.cli.seconds import Seconds
 from fabench.cli.stdout import say
 from fabench.errors import FabenchError, UsageError
 from fabench.text import counted
@@ -43,11 +45,15 @@ class Selection:
     only: str | None
     shard: tuple[int, int]
 
+    def names(self, arch: str, packages: list[ModuleType]) -> list[tuple[str, str]]:
+        """(module, name) of each on one architecture, before they are divided among shards."""
+        return [(p.__name__, name) for p in packages for name in p.kernel_names(arch) if (self.only or "") in name]
+
     def items(self, packages: list[ModuleType]) -> list[tuple[str, str, str]]:
         """(architecture, module, name) of each. Raises UsageError if no name contains `only`."""
         found = []
         for arch in self.archs:
-            names = [(p.__name__, n) for p in packages for n in p.kernel_names(arch) if (self.only or "") in n]
+            names = self.names(arch, packages)
             found += [(arch, *each) for each in names[self.shard[0] :: self.shard[1]]]
             if not names:
                 raise UsageError(
@@ -55,6 +61,20 @@ class Selection:
                     f"see 'fabench kernels list'"
                 )
         return found
+
+    def kept_items(self, packages: list[ModuleType]) -> list[tuple[str, str, str]]:
+        """`items` of the packages that keep their kernels. Raises UsageError for what no launch would find there."""
+        keeping = [package for package in packages if hasattr(package, "cache_folder")]
+        for arch in self.archs:
+            for package in keeping:
+                if (exact := package.launched_as(arch)) != arch:
+                    raise UsageError(f"'--arch' must be {exact}, as which a launch looks for it, got '{arch}'")
+            if not self.names(arch, keeping) and self.names(arch, packages):
+                raise UsageError(
+                    f"'--only' must be part of the name of a kernel that is kept, got '{self.only}': "
+                    f"what has it is compiled on its first launch"
+                )
+        return self.items(keeping)
 
 
 def parse_archs(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
@@ -131,7 +151,7 @@ def faults(stats: dict[str, Any], max_seconds: float | None = None) -> list[str]
     if stats["shared_bytes"] > stats["shared_limit"]:
         found.append(f"{stats['shared_bytes']} bytes of shared memory, must be at most {stats['shared_limit']}")
     if max_seconds is not None and (stats.get("seconds") or 0.0) > max_seconds:
-        found.append(f"compiled in {stats['seconds']:.1f} s, must be at most {max_seconds:g} s")
+        found.append(f"compiled in {round(stats['seconds'], 3):g} s, must be at most {max_seconds:g} s")
     return [*found, *stats.get("warnings", ())]
 
 
@@ -157,10 +177,9 @@ def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs
     Fails as `stats` does, naming what failed, and where a kernel cannot be kept. The Triton kernels are compiled by
     Triton on their first launch.
     """
-    keeping = [package for package in kernel_packages() if hasattr(package, "cache_folder")]
-    items = Selection(archs, only, shard).items(keeping)
+    packages = list(kernel_packages())
     rows = []
-    for (arch, module, name), stats in compiled(items, jobs):
+    for (arch, module, name), stats in compiled(Selection(archs, only, shard).kept_items(packages), jobs):
         if stats.get("unkept"):
             folder = importlib.import_module(module).cache_folder()
             raise FabenchError(
@@ -168,7 +187,7 @@ def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs
                 f"got {stats['unkept']}; name another in FABENCH_CACHE"
             )
         rows.append((arch, stats))
-    folders = ", ".join(f"'{package.cache_folder()}'" for package in keeping)
+    folders = ", ".join(f"'{package.cache_folder()}'" for package in packages if hasattr(package, "cache_folder"))
     judge(rows, f"in {folders}")
 
 
@@ -177,7 +196,7 @@ def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs
 @compiling
 @click.option("--fresh", is_flag=True, help="Compile anew, whatever the cache holds, and time it.")
 @click.option(
-    "--max-seconds", type=click.FloatRange(0, min_open=True), metavar="S",
+    "--max-seconds", type=Seconds(), metavar="S",
     help="Also fail if a configuration takes longer to compile.",
 )  # fmt: skip
 def stats(
