@@ -27,7 +27,9 @@ from fabench.names import FLAGS, StopReason
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "measurement.md"
-PROOFS = [ROOT / "results" / "nvidia-h200" / name for name in ("measure_proof.json", "idle_proof.json")]
+PROOFS = [
+    ROOT / "results" / "nvidia-h200" / name for name in ("measure_proof.json", "idle_proof.json", "wake_proof.json")
+]
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +105,23 @@ def test_repeats_are_shown_beside_rounds_and_continuous_timing(figures: ModuleTy
         "repeats": 3,
         "overhead_ms_per_row": 42.4,
     }
-    measured = proof(aa=aa, rounds={"rows": [{"row": "r", "ns": [1.01e6, 1e6], "cv": 0.002}]})
+    fresh, beside = ({"row": "r", "ns": ns, "cv": cv} for ns, cv in (([1.01e6, 1e6], 0.002), ([1.1e6, 1e6], 0.05)))
+    measured = proof(aa=aa, rounds={"rows": [fresh]}, rounds_beside={"rows": [beside]})
     shown = figures.repeats(measured)
 
-    assert "| r | 1, 1.01 | 1.00 % |" in figures.rounds(measured)
+    assert "| r | a quiet machine | 1, 1.01 | 0.20 % |" in figures.rounds(measured)
+    assert "| r | another, its second GPU at work | 1, 1.1 | 5.00 % |" in figures.rounds(measured)
     assert "| r | 1.1 | 0.10 % | 0.20 % | 2-2.1 | 4.00 % | 1710-1980 |" in shown
     assert "3 repeats in one process and 2 fresh processes" in shown
     assert "42 ms a row" in shown
+
+
+def test_what_a_rest_does_is_told_by_process_and_by_way(figures: ModuleType) -> None:
+    processes = [[["spin", 0.0, us, 1980], ["rest", 0.0, 2 * us, None]] for us in (1000.0, 1004.0)]
+    shown = figures.wake(proof(wake={"row": {}, "processes": processes}))
+
+    assert "| spin | 1, 1.004 | 0.0 % |" in shown
+    assert "| rest | 2, 2.008 | 0.0 % |" in shown
 
 
 def test_agreement_memory_and_idle_figures_are_ratios_of_what_was_measured(figures: ModuleType) -> None:

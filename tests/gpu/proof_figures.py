@@ -87,13 +87,25 @@ def repeats(proof: Proof) -> str:
 
 
 def rounds(proof: Proof) -> str:
-    """What each fresh process measured, from the fastest to the slowest."""
-    entries = (proof.get("rounds") or {}).get("rows", [])
+    """What each fresh process measured, from the fastest to the slowest, on a quiet machine and beside other work."""
     rows = [
-        [entry["row"], ", ".join(map(ms, sorted(entry["ns"]))), percent(max(entry["ns"]) / min(entry["ns"]) - 1)]
-        for entry in entries
+        [entry["row"], where, ", ".join(map(ms, sorted(entry["ns"]))), percent(entry["cv"])]
+        for part, where in {"rounds": "a quiet machine", "rounds_beside": "another, its second GPU at work"}.items()
+        for entry in (proof.get(part) or {}).get("rows", [])
     ]
-    return table(["row", "medians of fresh processes, ms", "apart"], rows) if rows else MISSING
+    return table(["row", "on", "medians of fresh processes, ms", "cv"], rows) if rows else MISSING
+
+
+def wake(proof: Proof) -> str:
+    """Of each way to hold the device before a call: the medians of the processes, and how samples spread in them."""
+    if not proof.get("wake"):
+        return MISSING
+    processes, rows = proof["wake"]["processes"], []
+    for name in dict.fromkeys(sample[0] for sample in processes[0]):
+        times = [sorted(us for way, _, us, _ in samples if way == name) for samples in processes]
+        spread = middle([(t[len(t) * 9 // 10] - t[len(t) // 10]) / middle(t) for t in times])
+        rows.append([name, ", ".join(f"{middle(t) / 1e3:.4g}" for t in times), percent(spread, 1)])
+    return table(["before the call", "medians of fresh processes, ms", "p10 to p90"], rows)
 
 
 def agreement(proof: Proof) -> str:
@@ -233,7 +245,7 @@ def memory(proof: Proof) -> str:
 
 
 FIGURES: dict[str, Callable[[Proof], str]] = {
-    f.__name__: f for f in (where, repeats, rounds, agreement, spin, idle, hot, gate, sustained, canary, memory)
+    f.__name__: f for f in (where, repeats, rounds, wake, agreement, spin, idle, hot, gate, sustained, canary, memory)
 }
 """Block name -> its text."""
 

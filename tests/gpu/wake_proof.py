@@ -1,9 +1,9 @@
-"""Some kernels take one of two times, 0.8 % apart, for seconds on end: what decides which? One JSON file a card.
+"""What a call after some rest finds of the device, by what holds it before the call; writes one JSON file.
 
-`python tests/gpu/two_levels.py two_levels.json --seconds 60` starts fresh processes, one after another. Each times a
-row in turns under several conditions, sample by sample, from its first call on: spins short and long, on one SM or on
-all, after other work, without a flush, with more rest. What a condition decides differs between conditions at the same
-time; what time decides differs between early and late samples of one; what neither does is the process's own.
+`python tests/gpu/wake_proof.py results/nvidia-h200/wake_proof.json --seconds 60` starts fresh processes, one after
+another. Each times a row in turns under several conditions, sample by sample, from its first call on: spins short and
+long, on one SM or on all, after other work, without a flush, with more rest. What a condition decides differs between
+conditions at the same time; what time decides, between early and late samples of one; what neither does is the process's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main() -> int:
     while not processes or time.monotonic() + PROCESS_S + 8 < deadline:
         command = [sys.executable, __file__, "-", "--process"]
         processes.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
-        arguments.out.write_text(json.dumps({"row": ROW, "processes": processes}))
+        arguments.out.write_text(json.dumps({"wake": {"row": ROW, "processes": processes}}) + "\n")
         for name in dict.fromkeys(sample[0] for sample in processes[-1]):
             times = [sample[2] for sample in processes[-1] if sample[0] == name]
             size = max(1, len(times) // 3)
