@@ -3,7 +3,7 @@
 `python tests/gpu/wake_proof.py results/nvidia-h200/wake_proof.json --seconds 60` starts fresh processes, one after
 another. Each times a row in turns under several conditions, sample by sample, from its first call on: spins short and
 long, on one SM or on all, after other work, without a flush, with more rest. What a condition decides differs between
-conditions at the same time; what time decides, between early and late samples of one; what neither does is the process's.
+conditions at the same time; what time decides, between early and late samples of one; what neither does, the process.
 """
 
 from __future__ import annotations
