@@ -18,7 +18,7 @@ from fabench.records import Memory, Row
 from fabench.resultfile import read
 from fabench.views.outcomes import Outcome, gather
 from fabench.views.plots import KINDS, figure, panel_figure
-from fabench.views.plots.panel import indices
+from fabench.views.plots.panel import ALL, names_of
 from fabench.views.plots.roofs import measured_copy, measured_gemm
 from fabench.views.plots.style import LIGHT, THEMES, colour, length_text, marker
 from show_files import sweep
@@ -88,6 +88,42 @@ def test_what_follows_from_the_length_in_one_suite_stays_so_beside_another(path:
     assert [drawn[title].get_xlabel() for title in ("plain", "decode")] == ["N", "Nk"]
 
 
+def test_files_of_two_suites_that_share_a_problem_are_one_line_a_backend_everywhere(path: Path, tmp_path: Path) -> None:
+    shared = [make.row(make.case(N, batch=16384 // N), "naive") for N in (1024, 4096)]
+    other = make.build(tmp_path / "other.jsonl", shared, head=make.header(suite={"name": "other"}))
+    found = gather([read(path), read(other)])
+
+    drawn = {kind: panels(kind, found) for kind in KINDS}
+
+    assert line(drawn["tflops"]["other"], "naive")[0] == [1024, 4096]
+    assert len(line(drawn["roofline"][ALL], "naive")[0]) == 4 + 2
+    assert "naive, n = 6" in [tick.get_text() for tick in drawn["accuracy"]["largest rho"].get_yticklabels()]
+
+
+def test_two_files_of_one_suite_keep_their_names_in_the_panels_that_only_one_of_them_has(tmp_path: Path) -> None:
+    rows = [make.row(make.case(N, causal=causal), "naive") for causal in (False, True) for N in (512, 1024)]
+    files = [make.build(tmp_path / "old.jsonl", rows), make.build(tmp_path / "new.jsonl", rows[:2])]
+    found = gather([read(file) for file in files])
+
+    drawn = {kind: panels(kind, found) for kind in KINDS}
+
+    labels = {title: [c.get_label() for c in axes.containers] for title, axes in drawn["tflops"].items()}
+    assert labels == {"not causal": ["naive (old)", "naive (new)"], "causal": ["naive (old)"]}
+    assert len(line(drawn["roofline"][ALL], "naive (old)")[0]) == 4
+
+
+def test_each_device_has_an_accuracy_league_of_its_own(tmp_path: Path) -> None:
+    files = [
+        make.build(tmp_path / f"{name}.jsonl", [make.row(make.case())], envs=[make.env(model=name)])
+        for name in ("NVIDIA H200", "AMD EPYC")
+    ]
+
+    drawn = panels("accuracy", gather([read(file) for file in files]))
+
+    assert list(drawn) == ["NVIDIA H200, largest rho", "NVIDIA H200, RMSE against float64",
+                           "AMD EPYC, largest rho", "AMD EPYC, RMSE against float64"]  # fmt: skip
+
+
 def test_a_backend_that_was_skipped_throughout_has_no_crosses_and_no_column(path: Path) -> None:
     drawn = panels("tflops", outcomes(path))["not causal"]
 
@@ -109,6 +145,15 @@ def test_a_backend_without_a_speed_is_a_cross_at_the_foot(path: Path) -> None:
 
 
 WIDE = {**make.quantiles(1e6), "ci_low": 0.9e6, "ci_high": 1.25e6}
+
+
+def test_a_legend_names_what_has_a_number_first(path: Path) -> None:
+    (panel,) = [p for p in KINDS["tflops"].panels(outcomes(path)) if p.title == "causal"]
+
+    (legend,) = panel_figure(panel, LIGHT).legends
+
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["sdpa-flash", "naive", "sdpa-cudnn", "mine_v1", "no speed here"]
 
 
 def test_error_bars_are_the_interval_of_the_median(tmp_path: Path) -> None:
@@ -154,6 +199,8 @@ def test_the_roofline_bends_at_the_ridge_and_holds_every_row_with_a_speed(path: 
     x, y = line(axes, "datasheet roof")
     assert x[1] == pytest.approx(make.PEAK_FLOPS / 4.8e12)
     assert y[1:] == pytest.approx([989, 989])
+    measured, _ = line(axes, "measured roof")
+    assert (measured[0], measured[-1]) == (x[0], x[-1])
     x, y = line(axes, "sdpa-flash")
     assert len(x) == 6
     assert max(y) < 989
@@ -191,7 +238,7 @@ def test_the_league_is_led_by_the_smallest_worst_error_and_keeps_the_wrong(path:
     axes = drawn["largest rho"]
     assert axes.get_xlabel() == RIGHT
     names = [tick.get_text() for tick in axes.get_yticklabels()]
-    assert names[-1] == "mine_v1"
+    assert names[-1] == "mine_v1, n = 6"
     assert "37" in [text.get_text() for text in axes.texts]
     assert "xformers" not in names
 
@@ -334,7 +381,7 @@ def test_a_backend_that_was_skipped_throughout_takes_no_colour(tmp_path: Path) -
         make.row(make.case(), "third", status="wrong_result", detail="O differs"),
     ]
 
-    assert indices(built(tmp_path, rows)) == {"second": 0, "third": 1, "first": 2}
+    assert names_of(built(tmp_path, rows)).index == {"second": 0, "third": 1, "first": 2}
 
 
 def test_the_labels_of_the_accuracy_league_do_not_touch(tmp_path: Path) -> None:

@@ -238,6 +238,22 @@ def test_shards_of_one_run_are_one_table(tmp_path: Path) -> None:
     assert [row[0] for row in body(show(*files))] == ["1024", "2048"]
 
 
+def test_files_of_other_suites_get_a_table_each_with_the_axes_that_vary_in_it(tmp_path: Path) -> None:
+    tokens = [make.row(make.case(N, batch=16384 // N)) for N in (1024, 2048)]
+    decode = [make.row(make.case(N, Nq=1, Nk=N, causal=causal)) for N in (512, 1024) for causal in (False, True)]
+    files = [
+        make.build(tmp_path / f"{name}.jsonl", rows, head=make.header(suite={"name": name}))
+        for name, rows in (("tokens", tokens), ("decode", decode))
+    ]
+
+    first, second = show(*files, "--sort", "-causal").split("TFLOP/s: ")[1:]
+
+    assert "batch = 16384/N, file tokens" in first
+    assert [line[0] for line in body(first)] == ["1024", "2048"]
+    assert "Nq 1, file decode" in second
+    assert [line[:2] for line in body(second)] == [["yes", "512"], ["yes", "1024"], ["no", "512"], ["no", "1024"]]
+
+
 def test_a_baseline_need_not_be_shown_to_be_divided_by(path: Path) -> None:
     text = show(path, "--value", "speedup", "--where", "backend=sdpa-cudnn,N=4096,causal=false")
 

@@ -85,7 +85,7 @@ def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: 
         sections=_sections(outcomes),
         flags=_flags(ours),
         clocks=_clocks(ours),
-        rows=tables(ours or outcomes, _all_rows(ours or outcomes)),
+        rows=[table for group in _by_suite(ours or outcomes) for table in tables(group, _all_rows(group))],
         claims=[claim_text(what, figure) for result in against for what, figure in claims(result)],
     )
 
@@ -177,6 +177,14 @@ def _troubles(ours: Sequence[Outcome]) -> list[Trouble]:
 
 def _speed_tables(outcomes: Sequence[Outcome]) -> list[Table]:
     return tables(outcomes, Layout()) if any(outcome.time_ns for outcome in outcomes) else []
+
+
+def _by_suite(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Each suite's own: what varies in one is often the same for all of another."""
+    suites: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        suites.setdefault(outcome.suite, []).append(outcome)
+    return list(suites.values())
 
 
 def _all_rows(ours: Sequence[Outcome]) -> Layout:

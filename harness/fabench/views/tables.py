@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabench.errors import UsageError
 from fabench.names import SKIPPED
@@ -48,9 +48,10 @@ class _Plan:
 def tables(outcomes: Sequence[Outcome], layout: Layout) -> list[Table]:
     """The tables that show `outcomes`, one a value and one for each setting of what neither rows nor columns tell.
 
-    Unless told otherwise columns are backends, rows are problems labelled by what varies among them; each device gets
-    a table, and each file if two hold the same row. Two outcomes never share a cell, and nothing is averaged over
-    cases. Raises UsageError for a sort key that is no axis and no column, and if there is nothing to show.
+    Unless told otherwise columns are backends, rows are problems labelled by what varies among those of their table;
+    each device gets a table, and each file if two hold the same row or are of other suites. Two outcomes never share a
+    cell, and nothing is averaged over cases. Raises UsageError for a sort key that is no axis and no column, and if
+    there is nothing to show.
     """
     if not outcomes:
         raise UsageError("no row is left to show; widen --where, or look into the file with 'fabench validate'")
@@ -59,8 +60,9 @@ def tables(outcomes: Sequence[Outcome], layout: Layout) -> list[Table]:
     for outcome in outcomes:
         groups.setdefault(key_of(outcome, plan.apart), []).append(outcome)
     chosen = [VALUES[name] for name in layout.values]
+    plans = {key: replace(_plan(group, layout), apart=plan.apart) for key, group in groups.items()}
     return [
-        _table(groups[key], plan, values, layout)
+        _table(groups[key], plans[key], values, layout, among=plan.row)
         for values in ([chosen] if plan.value_columns else [[value] for value in chosen])
         for key in _in_order(outcomes, plan.apart)
     ]
@@ -88,10 +90,11 @@ def _timed(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _apart(outcomes: Sequence[Outcome]) -> list[str]:
-    """Device, and file if two hold the same row: never columns unless asked for."""
+    """Device, and file if two hold the same row or are of other suites: never columns unless asked for."""
     device = ["device"] if varies("device", outcomes) else []
     twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)
-    return device + (["file"] if twice else [])
+    suites = {outcome.suite for outcome in outcomes}
+    return device + (["file"] if twice or len(suites) > 1 else [])
 
 
 def _unless(name: str, taken: Sequence[str]) -> list[str]:
@@ -105,12 +108,16 @@ def _follows(name: str, shown: Sequence[str], outcomes: Sequence[Outcome]) -> bo
     return all(seen.setdefault(key_of(o, shown), AXES[name](o)) == AXES[name](o) for o in telling)
 
 
-def _table(outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout: Layout) -> Table:
+def _table(
+    outcomes: list[Outcome], plan: _Plan, values: Sequence[Value], layout: Layout, among: Sequence[str]
+) -> Table:
+    """`among` are the axes of the rows of all tables together: to sort by one that is missing here changes nothing."""
     places = _places(outcomes, plan)
     columns = [(key, value) for key in _in_order(outcomes, plan.col) for value in values]
     headings = [_heading(column, plan.value_columns) for column in columns]
     rows = _in_order(outcomes, plan.row)
-    rows = _sorted_rows(rows, places, plan, dict(zip(headings, columns, strict=True)), layout.sort)
+    if layout.sort is not None:
+        rows = _sorted_rows(rows, places, plan, dict(zip(headings, columns, strict=True)), layout.sort, among)
     lines = [
         (
             tuple(map(axis_text, row)),
@@ -166,14 +173,15 @@ def _sorted_rows(
     places: dict[tuple[Key, Key], Outcome],
     plan: _Plan,
     columns: dict[str, Column],
-    sort: str | None,
+    sort: str,
+    among: Sequence[str],
 ) -> list[Key]:
-    if sort is None:
-        return rows
     name, down = sort.removeprefix("-"), sort.startswith("-")
     if name in plan.row:
         index = plan.row.index(name)
         return sorted(rows, key=lambda row: sort_key((row[index],)), reverse=down)
+    if name in among:
+        return rows
     if name not in columns:
         known = f"an axis of the rows ({', '.join(plan.row)}) or a column ({', '.join(columns)})"
         raise UsageError(f"'--sort' must be {known}, got '{name}'")

@@ -61,10 +61,11 @@ KINDS: dict[str, Kind] = {
              "Each row at its FLOPs per ideal byte, under the datasheet's roof and the measured one.", roofline.panels,
              mixed=True),
         Kind("memory", "Memory against N",
-             "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²).",
+             "Peak memory of one call beyond its inputs, a batch·head; slope 1 is O(N), slope 2 is O(N²); "
+             "backends that need the same lie on one line.",
              memory.panels, memory.left_out, SINGLE),
         Kind("accuracy", "Accuracy league",
-             f"Largest rho ({RIGHT}) and RMSE of each backend's rows; the dot is its worst.",
+             f"Largest rho ({RIGHT}) and RMSE of each backend's n rows; the dot is its worst.",
              accuracy.panels, mixed=True),
         Kind("speedup", "Speed-up over the baseline",
              "The baseline's time over the backend's; words are statuses.", speedup.panels, speedup.left_out,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, lines, single_lengths
+from fabench.views.plots.panel import Names, Panel, facets, length, names_of, single_lengths
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, where at least two lengths have a measured peak."""
-    names = indices(outcomes)
+    names = names_of(outcomes)
     return [
         Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
         for f in facets(outcomes)
@@ -36,17 +36,17 @@ def _bytes(outcome: Outcome) -> float | None:
     return peak / (outcome.case.batch * outcome.case.heads) if peak else None
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: dict[str, int]) -> None:
+def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: Names) -> None:
     from matplotlib.ticker import FuncFormatter
 
     smallest: list[tuple[float, float]] = []
     largest = 0.0
-    for label, group in lines(outcomes).items():
+    for label, group in names.lines(outcomes).items():
         points = sorted((length(o, axis), value) for o in group if (value := _bytes(o)))
         if not points:
             continue
         x, y = zip(*points, strict=True)
-        index, ours = names[label], group[0].ours
+        index, ours = names.index[label], group[0].ours
         axes.plot(
             x, y, label=label, color=colour(index), marker=marker(index), linestyle="-" if ours else "--",
             markerfacecolor=None if ours else "none",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fabench.names import SKIPPED
@@ -89,18 +90,36 @@ def single_lengths(outcomes: Sequence[Outcome], has: Callable[[Outcome], object]
     return [facet.title for facet in facets(outcomes) if facet.lengths(has) == 1]
 
 
-def lines(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """The outcomes of each line of a panel by its label: the backend, with the file where two hold the same row."""
-    twice = len({(o.device, o.case, o.backend) for o in outcomes}) < len(outcomes)
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        label = f"{outcome.backend} ({outcome.file})" if twice and outcome.ours else outcome.backend
-        found.setdefault(label, []).append(outcome)
-    return found
+@dataclass(frozen=True)
+class Names:
+    """What the lines of all panels of a plot are called, and their colours: the same in every panel."""
+
+    twice: frozenset[str]
+    """Suites of which two files hold the same row: their lines are told apart by the file."""
+    index: dict[str, int]
+    """Label -> the index of its colour; last is what was skipped throughout and not drawn."""
+
+    def label(self, outcome: Outcome) -> str:
+        """The backend, with the file where two files hold the same row."""
+        told = outcome.ours and outcome.suite in self.twice
+        return f"{outcome.backend} ({outcome.file})" if told else outcome.backend
+
+    def lines(self, outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+        """The outcomes of each line of a panel, by its label."""
+        found: dict[str, list[Outcome]] = {}
+        for outcome in outcomes:
+            found.setdefault(self.label(outcome), []).append(outcome)
+        return found
 
 
-def indices(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Label -> the index of its colour, the same in every panel; last is what was skipped throughout and not drawn."""
-    found = lines(outcomes)
+def names_of(outcomes: Sequence[Outcome]) -> Names:
+    """The names of the lines of a plot of these outcomes.
+
+    Files of several suites may share a problem and need no telling apart: a panel against a length holds one suite, and
+    in the others a backend is one line whatever suite its rows are of.
+    """
+    rows = Counter((o.suite, o.device, o.case, o.backend) for o in outcomes if o.ours)
+    names = Names(frozenset(suite for (suite, *_), count in rows.items() if count > 1), {})
+    found = names.lines(outcomes)
     shown = [label for label, group in found.items() if any(outcome.status not in SKIPPED for outcome in group)]
-    return {label: index for index, label in enumerate(dict.fromkeys([*shown, *found]))}
+    return replace(names, index={label: place for place, label in enumerate(dict.fromkeys([*shown, *found]))})

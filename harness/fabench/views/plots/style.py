@@ -92,11 +92,16 @@ LEGEND_LINE = 0.17
 
 
 def legend(figure: Figure) -> None:
-    """One legend under all panels of a picture, which grows by it; a label of several panels stands there once."""
+    """One legend under all panels of a picture, which grows by it; a label of several panels stands there once.
+
+    Lines with error bars come first: what has none beside them is a note, or a backend without a number.
+    """
+    from matplotlib.container import Container
+
     found: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+    pairs = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    for handle, label in sorted(pairs, key=lambda pair: not isinstance(pair[0], Container)):
+        found.setdefault(label, handle)
     if found:
         width = figure.get_figwidth()
         columns = max(2, min(len(found), int(width / 1.6)))

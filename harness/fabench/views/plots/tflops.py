@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabench.names import SKIPPED
 from fabench.views.outcomes import Outcome
-from fabench.views.plots.panel import Panel, facets, indices, length, lines, single_lengths
+from fabench.views.plots.panel import Names, Panel, facets, length, names_of, single_lengths
 from fabench.views.plots.roofs import measured_gemm
 from fabench.views.plots.style import Theme, colour, length_ticks, marker
 from fabench.views.values import VALUES
@@ -21,7 +21,7 @@ TERA = 1e-12
 
 def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, if two lengths or more have a speed: one is a column of a table."""
-    names = indices(outcomes)
+    names = names_of(outcomes)
     return [
         Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
         for f in facets(outcomes)
@@ -34,13 +34,13 @@ def left_out(outcomes: Sequence[Outcome]) -> list[str]:
     return single_lengths(outcomes, lambda outcome: outcome.time_ns)
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: dict[str, int]) -> None:
+def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: Names) -> None:
     speed, top = VALUES["tflops"], 0.0
     crossed = False
-    for label, group in lines(outcomes).items():
+    for label, group in names.lines(outcomes).items():
         found = sorted(group, key=lambda o: length(o, axis))
         fast = [(length(o, axis), value * TERA, _half_widths(o, value)) for o in found if (value := speed.of(o))]
-        index, ours = names[label], group[0].ours
+        index, ours = names.index[label], group[0].ours
         if fast:
             x, y, errors = zip(*fast, strict=True)
             axes.errorbar(
