@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fabench.attention_op import AttentionOp, is_eager, layout
+from fabench.attention_op import AttentionOp, is_eager, layout, window_of
 
 calls: list[str] = []
 
 
 def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Like a kernel, of tensors that have memory."""
     calls.append("forward")
+    assert all(t.data_ptr() for t in (q, k, v))
     S = q @ k.mT * scale
     return S.softmax(-1) @ v, S.logsumexp(-1).float()
 
@@ -24,6 +27,7 @@ def backward(
     LSE: torch.Tensor, scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     calls.append("backward")
+    assert all(t.data_ptr() for t in (dO, q, k, v, O, LSE))
     P = torch.exp(q @ k.mT * scale - LSE[..., None])
     delta = (O * dO).sum(-1) - (0 if dLSE is None else dLSE)
     dS = P * (dO @ v.mT - delta[..., None]) * scale
@@ -40,9 +44,15 @@ def qkv() -> list[torch.Tensor]:
     return [torch.randn(1, 2, n, 8, generator=generator).requires_grad_() for n in (5, 7, 7)]
 
 
+def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE by operators that torch differentiates."""
+    S = q @ k.mT * 0.3
+    return S.softmax(-1) @ v, S.logsumexp(-1)
+
+
 def right(qkv: list[torch.Tensor]) -> list[torch.Tensor]:
     """O, LSE and the gradients of their sums, by autograd through plain operations."""
-    O, LSE = forward(*qkv, 0.3)
+    O, LSE = plain(*qkv)
     return [O, LSE, *torch.autograd.grad(O.sum() + LSE.sum(), qkv)]
 
 
@@ -59,7 +69,7 @@ def test_eager_and_compiled_calls_and_the_operators_give_the_same(qkv: list[torc
 @pytest.mark.parametrize("used", [0, 1])
 def test_one_output_alone_has_a_gradient(qkv: list[torch.Tensor], used: int) -> None:
     got = torch.autograd.grad(op(*qkv, 0.3)[used].sum(), qkv)
-    want = torch.autograd.grad(forward(*qkv, 0.3)[used].sum(), qkv, materialize_grads=True)
+    want = torch.autograd.grad(plain(*qkv)[used].sum(), qkv, materialize_grads=True)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -73,14 +83,62 @@ def test_without_gradients_nothing_is_saved(qkv: list[torch.Tensor]) -> None:
 
 def test_functional_gradients_work(qkv: list[torch.Tensor]) -> None:
     q, k, v = (t.detach() for t in qkv)
-    got = torch.func.grad(lambda q: op(q, k, v, 0.3)[0].sum())(q)
-    torch.testing.assert_close(got, torch.autograd.grad(forward(*qkv, 0.3)[0].sum(), qkv[0])[0])
+    (want,) = torch.autograd.grad(plain(*qkv)[0].square().sum(), qkv[0])
+    torch.testing.assert_close(torch.func.grad(lambda q: op(q, k, v, 0.3)[0].square().sum())(q), want)
+    O, pull = torch.func.vjp(lambda q: op(q, k, v, 0.3)[0], q)
+    torch.testing.assert_close(pull(2 * O)[0], want)
 
 
 def test_a_second_derivative_is_refused_and_not_wrong(qkv: list[torch.Tensor]) -> None:
-    (dQ,) = torch.autograd.grad(op(*qkv, 0.3)[0].square().sum(), qkv[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dQ.sum().backward()
+    """Also where dO is constant, and dQ depends on q all the same."""
+    for loss in (lambda O: O.square().sum(), lambda O: O.sum()):
+        (dQ,) = torch.autograd.grad(loss(op(*qkv, 0.3)[0]), qkv[0], create_graph=True)
+        with pytest.raises(RuntimeError, match=r"test_of_attention_op_backward.* no autograd formula"):
+            (dQ.sum() + qkv[0].sum()).backward()
+    q, k, v = (t.detach() for t in qkv)
+    inner = torch.func.grad(lambda q: op(q, k, v, 0.3)[0].square().sum())
+    with pytest.raises(NotImplementedError, match="a second derivative of this attention is not computed"):
+        torch.func.grad(lambda q: inner(q).sum())(q)
+
+
+def test_what_is_not_computed_within_a_transform_is_refused_and_not_wrong(qkv: list[torch.Tensor]) -> None:
+    q, k, v = (t.detach() for t in qkv)
+    with pytest.raises(NotImplementedError, match="jvp"):
+        torch.func.jvp(lambda q: op(q, k, v, 0.3)[0], (q,), (q,))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        op(forward_ad.make_dual(q, q), k, v, 0.3)
+    with pytest.raises(RuntimeError, match="vmap"):
+        torch.vmap(lambda q: op(q, k, v, 0.3)[0])(torch.stack([q, q]))
+
+
+@pytest.mark.parametrize(
+    ("index", "bad", "message"),
+    [
+        (0, torch.zeros(1, 2, 4, 8), r"dO must have shape \(1, 2, 5, 8\).* got \(1, 2, 4, 8\), torch.float32 and cpu"),
+        (1, torch.zeros(1, 2, 5, 8), r"dLSE must have shape \(1, 2, 5\).* got \(1, 2, 5, 8\)"),
+        (5, torch.zeros(1, 2, 5, 8).half(), r"O must .* be torch.float32 .* got .* torch.float16"),
+        (6, torch.zeros(1, 2, 3), r"LSE must have shape \(1, 2, 5\).* got \(1, 2, 3\)"),
+    ],
+)
+def test_the_backward_operator_refuses_what_no_forward_returned(
+    qkv: list[torch.Tensor], index: int, bad: torch.Tensor, message: str
+) -> None:
+    """Kernels would read and write outside."""
+    q, k, v = (t.detach() for t in qkv)
+    O, LSE = op.forward(q, k, v, 0.3)
+    arguments = [torch.ones_like(O), torch.ones_like(LSE), q, k, v, O, LSE]
+    op.backward(*arguments, 0.3)
+    arguments[index] = bad
+    with pytest.raises(ValueError, match=message):
+        op.backward(*arguments, 0.3)
+
+
+@pytest.mark.parametrize("window", [5, (1,), (1, 2, 3), (1.5, 2), (float("nan"), 0), (0, float("inf")), "12"])
+def test_a_window_is_two_whole_numbers_or_refused(window: Any) -> None:
+    with pytest.raises(ValueError, match=r"window must be \(left, right\), two whole numbers, got "):
+        window_of(window)
+    assert window_of(None) is None
+    assert window_of([3, -1]) == window_of((3.0, -1)) == (3, -1)
 
 
 class Watcher(TorchDispatchMode):

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -51,6 +52,26 @@ def is_eager(*tensors: Tensor) -> bool:
     )
 
 
+def is_transformed() -> bool:
+    """True within a transform of functions: torch.func, forward-mode derivatives."""
+    return torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
+
+
+def is_wrapped(*tensors: Tensor | None) -> bool:
+    """True if torch.func wrapped one of them; then it has no memory that a kernel could read."""
+    return any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+
+
+def window_of(window: Any) -> tuple[int, int] | None:
+    """(left, right) as integers, or None. Raises ValueError unless `window` is None or two whole numbers."""
+    if window is None:
+        return None
+    # A remainder, and not int(): nan and infinity have none, and torch.compile traces it.
+    if not isinstance(window, (tuple, list)) or len(window) != 2 or any(side % 1 != 0 for side in window):
+        raise ValueError(f"window must be (left, right), two whole numbers, got {window}")
+    return int(window[0]), int(window[1])
+
+
 class AttentionOp:
     """forward(q, k, v, *numbers) -> (O, LSE) with backward(dO, dLSE, q, k, v, O, LSE, *numbers) -> (dQ, dK, dV).
 
@@ -61,7 +82,10 @@ class AttentionOp:
 
     def __init__(self, name: str, forward: Callable[..., Pair], backward: Callable[..., Triple]) -> None:
         self.forward = torch.library.custom_op(f"fabench::{name}_forward", forward, mutates_args=())
-        self.backward = torch.library.custom_op(f"fabench::{name}_backward", backward, mutates_args=())
+        schema = torch.library.infer_schema(backward, mutates_args=())
+        self.backward = torch.library.custom_op(
+            f"fabench::{name}_backward", _checking(backward), mutates_args=(), schema=schema
+        )
         self.forward.register_fake(_fake_forward)
         self.backward.register_fake(_fake_backward)
         self.forward.register_autograd(_differentiating(self.backward), setup_context=_save)
@@ -72,7 +96,7 @@ class AttentionOp:
             {
                 "forward": staticmethod(forward),
                 "setup_context": staticmethod(_save),
-                "backward": staticmethod(torch.autograd.function.once_differentiable(_differentiating(backward))),
+                "backward": staticmethod(_differentiating_once(backward, self.backward)),
             },
         )
 
@@ -81,7 +105,8 @@ class AttentionOp:
         if not is_eager(q, k, v):
             O, LSE = self.forward(q, k, v, *numbers)
             return O, LSE
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        # Within a transform the function either gets tensors that are unwrapped, or torch refuses.
+        if is_transformed() or (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)):
             O, LSE = self._function.apply(q, k, v, *numbers)
             return O, LSE
         return self._forward(q, k, v, *numbers)
@@ -93,6 +118,25 @@ def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *numbers: Any) -> Pair:
 
 def _fake_backward(dO: Tensor, dLSE: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Triple:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _checking(backward: Callable[..., Triple]) -> Callable[..., Triple]:
+    """`backward` as an operator, which anyone can call: refuses what cannot be a forward's results and gradients."""
+
+    def checked(
+        dO: Tensor, dLSE: Tensor | None, q: Tensor, k: Tensor, v: Tensor, O: Tensor, LSE: Tensor, *numbers: Any
+    ) -> Triple:
+        rows, outputs = tuple(q.shape[:3]), (*q.shape[:3], v.shape[-1])
+        for name, t, shape in (("dO", dO, outputs), ("O", O, outputs), ("LSE", LSE, rows), ("dLSE", dLSE, rows)):
+            dtype = q.dtype if name in ("dO", "O") else torch.float32
+            if t is not None and (tuple(t.shape), t.dtype, t.device) != (shape, dtype, q.device):
+                raise ValueError(
+                    f"{name} must have shape {shape}, be {dtype} and on {q.device}, as q and v are, "
+                    f"got {tuple(t.shape)}, {t.dtype} and {t.device}"
+                )
+        return backward(dO, dLSE, q, k, v, O, LSE.contiguous(), *numbers)
+
+    return checked
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
@@ -108,3 +152,24 @@ def _differentiating(backward: Callable[..., Triple]) -> Callable[..., tuple[Ten
         return (*gradients, *(None for _ in ctx.numbers))
 
     return differentiate
+
+
+def _differentiating_once(
+    backward: Callable[..., Triple], operator: Callable[..., Triple]
+) -> Callable[..., tuple[Tensor | None, ...]]:
+    """By `backward`; where a second derivative may follow by `operator`, through which torch refuses to take one."""
+
+    def once(*tensors: Any) -> Triple:
+        if not torch.is_grad_enabled():
+            return backward(*tensors)
+        if not is_wrapped(*tensors[:7]):
+            return operator(*tensors)
+        functorch = torch._C._functorch
+        # torch.func.vjp's function is called after the transform was left, whose wrappers are then in the way.
+        alive = [functorch.unwrap_if_dead(t) if isinstance(t, Tensor) else t for t in tensors]
+        if is_wrapped(*(functorch.get_unwrapped(t) for t in alive[:7] if is_wrapped(t))):
+            raise NotImplementedError("a second derivative of this attention is not computed")
+        with torch.no_grad():
+            return operator(*alive)
+
+    return _differentiating(once)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on
+from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on, window_of
 from fabench.launch_order import side_by_side
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import (
@@ -52,9 +52,8 @@ def attention(
     O is [batch, heads, Nq, dv], contiguous; LSE [batch, heads, Nq] float32. `deterministic` makes dQ bitwise
     repeatable; the other results always are. Raises ValueError, before any launch, for what it cannot do.
     """
-    window = None if window is None else (window[0], window[1])
     resolve = remembered if is_eager(q, k, v) else numbers
-    found = resolve(layout(q), layout(k), layout(v), causal, scale, window, softcap, alignment)
+    found = resolve(layout(q), layout(k), layout(v), causal, scale, window_of(window), softcap, alignment)
     O, LSE = op(q, k, v, *found, deterministic)
     return (O, LSE) if return_lse else O
 

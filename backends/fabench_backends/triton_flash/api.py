@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from fabench.attention_op import AttentionOp, Layout, is_eager, layout
+from fabench.attention_op import AttentionOp, Layout, is_eager, layout, window_of
 from fabench_backends.triton_flash.checks import Band, Window, band, check_device, check_tensors, factors
 from fabench_backends.triton_flash.launch import plan
 
@@ -54,9 +54,9 @@ def attention(
     head dims that are no multiple of 8 or above 256; a last dimension that is not contiguous; shapes, dtypes or
     devices that do not fit; a GPU below compute capability 8.0; a CPU tensor outside Triton's interpreter.
     """
-    window = None if window is None else (window[0], window[1])
     resolve = remembered if is_eager(q, k, v) else numbers
-    o, lse = op(q, k, v, *resolve(layout(q), layout(k), layout(v), causal, scale, window, softcap, alignment))
+    found = resolve(layout(q), layout(k), layout(v), causal, scale, window_of(window), softcap, alignment)
+    o, lse = op(q, k, v, *found)
     return (o, lse) if return_lse else o
 
 
