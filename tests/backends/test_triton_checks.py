@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
+
+from fabench.case import Mask
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from fabench.attention_op import layout  # noqa: E402
-from fabench_backends.triton_flash.checks import Band, band, check_device, check_tensors, factors  # noqa: E402
+from fabench_backends.triton_flash.checks import (  # noqa: E402
+    MAX_N,
+    Band,
+    band,
+    check_device,
+    check_tensors,
+    factors,
+)
 
 
 def tensors(
@@ -58,11 +68,40 @@ def test_tensors_on_two_devices_are_refused() -> None:
         ((10, 12, True, None, "bottom_right"), Band(2, -1, 0)),
         ((10, 12, True, None, "top_left"), Band(0, -1, 0)),
         ((10, 12, True, (3, 7), "bottom_right"), Band(2, 3, 0)),
-        ((10, 12, False, (22, 2**40), "bottom_right"), Band(2, 22, -1)),
+        ((10, 12, False, (10, 8), "bottom_right"), Band(2, 10, 8)),
+        ((10, 12, False, (11, 2**40), "bottom_right"), Band(2, -1, -1)),
+        ((10, 12, False, (8, 9), "bottom_right"), Band(2, 8, -1)),
+        ((10, 12, False, (8, 10), "top_left"), Band(0, 8, 10)),
+        ((10, 12, False, (9, 11), "top_left"), Band(0, -1, -1)),
     ],
 )
 def test_a_mask_becomes_a_band(arguments: tuple[Any, ...], expected: Band) -> None:
     assert band(*arguments) == expected
+
+
+@pytest.mark.parametrize("alignment", ["bottom_right", "top_left"])
+def test_a_band_is_the_mask_of_a_case_and_its_int32_sums_do_not_overflow(alignment: Any) -> None:
+    """Every window of small problems; and the largest that is not unlimited, of the longest sequences."""
+    for Nq, Nk, left, right in itertools.product(range(1, 5), range(1, 5), range(-1, 7), range(-1, 7)):
+        offset, *sides = band(Nq, Nk, False, (left, right), alignment)
+        mask = Mask(Nq, Nk, False, alignment, (left, right))
+        for i in range(Nq):
+            first, end = (
+                (0 if sides[0] < 0 else i + offset - sides[0]),
+                (Nk if sides[1] < 0 else i + offset + sides[1] + 1),
+            )
+            assert [j for j in range(Nk) if first <= j < end] == list(mask.keys(i))
+    longest = MAX_N - 1
+    for Nq, Nk in itertools.product((1, longest), repeat=2):
+        for left, right in itertools.product((0, Nq - 2, Nk - 2, Nq + Nk, 2**40), repeat=2):
+            found = band(Nq, Nk, False, (max(left, 0), max(right, 0)), alignment)
+            sums = (
+                Nq + found.offset + found.right,
+                Nk - found.offset + found.left,
+                Nk - found.offset,
+                Nq + found.offset,
+            )
+            assert max(map(abs, sums)) < 2**31
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,12 @@ def band(Nq: int, Nk: int, causal: bool, window: Window | None, alignment: str) 
     )
     left, right = (-1, -1) if window is None else window
     require(min(left, right) >= -1, f"'window' must be (left, right), each -1 (unlimited) or more, got {window}")
-    if causal:
-        right = 0
-    # Wider than the whole score matrix is unlimited; this also keeps the kernels' int32 sums from overflowing.
-    left, right = (-1 if side > Nq + Nk else side for side in (left, right))
-    return Band(Nk - Nq if alignment == "bottom_right" else 0, left, right)
+    offset = Nk - Nq if alignment == "bottom_right" else 0
+    # A side that hides nothing is unlimited: the last query sees key 0, or the first the last key. This also keeps the
+    # kernels' int32 sums of indices below Nq + Nk.
+    left = -1 if left >= Nq - 1 + offset else left
+    right = 0 if causal else -1 if right >= Nk - 1 - offset else right
+    return Band(offset, left, right)
 
 
 def factors(scale: float, softcap: float) -> Factors:

@@ -2,7 +2,7 @@
 
 Query i sees key j when j < Nk and i + offset - left <= j <= i + offset + right, with band = (offset, left, right). A
 causal mask is right = 0; a side that is unlimited is compiled out (`HAS_LEFT`, `HAS_RIGHT`). Indices are int32: the
-host keeps N below 2**30, and left and right within Nq + Nk.
+host keeps N below 2**30, and a side that hides nothing unlimited.
 """
 
 from __future__ import annotations
