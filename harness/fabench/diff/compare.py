@@ -95,10 +95,10 @@ def compare_files(old: Side, new: Side, options: Options) -> Comparison:
     after = rounds_of(new, [pair.places[1] for pair in timed])
     evidence = weigh(before, after, known, options.limits)
     judge = _Judge(old, new, links, evidence, known, options.limits)
-    judged = {pair.row_id: judge.row(pair, at) for at, pair in enumerate(timed)}
+    judged = {pair.places: judge.row(pair, at) for at, pair in enumerate(timed)}
 
     excluded = excludes(new, old)
-    rows = [judged.get(pair.row_id) or _by_status(old, new, pair, excluded(pair)) for pair in pairs]
+    rows = [judged.get((pair.old, pair.new)) or _by_status(old, new, pair, excluded(pair)) for pair in pairs]
     found = Comparison(old, new, options, tuple(rows), tuple(links), evidence, known)
     return replace(found, rows=tuple(waive(found, row) for row in rows))
 
@@ -192,12 +192,16 @@ def cycles(old: Side, new: Side, pair: Pair) -> float | None:
     return float(shift[0])
 
 
-def waive(found: Comparison, row: RowDiff) -> RowDiff:
-    """The row with the waiver that excuses it, if one does."""
+def waive(found: Comparison, row: RowDiff, fall: float | None = None) -> RowDiff:
+    """The row with the waiver that excuses it, if one does.
+
+    A waiver's bound is held against the slowdown, and for a row that is LESS_EFFICIENT against `fall`, the share of its
+    efficiency that it lost: times of two cards say nothing.
+    """
     if row.verdict not in GATES:
         return row
     ratio, pair = found.ratio(row), row.pair
-    slowdown = None if ratio is None else ratio[0] - 1.0
+    slowdown = fall if fall is not None else None if ratio is None else ratio[0] - 1.0
     for waiver in found.options.waivers:
         if not waiver.expired(found.options.now.date()) and waiver.covers(
             pair.row_id, pair.case, pair.backend, row.verdict, slowdown

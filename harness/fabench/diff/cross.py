@@ -15,6 +15,7 @@ from fabench.case import Case
 from fabench.diff.compare import Comparison, RowDiff, waive
 from fabench.diff.evidence import quantile
 from fabench.diff.side import Side
+from fabench.diff.thresholds import percent
 from fabench.records import CostRecord
 
 Interval = tuple[float, float | None, float | None]
@@ -69,11 +70,9 @@ def side_by_side(found: Comparison) -> tuple[Comparison, Cross]:
     anchors = {row.pair.case: row for row in found.rows if row.pair.backend == anchor and _timed(found, row)}
     rows = tuple(_row(found, row, anchors.get(row.pair.case)) for row in found.rows if _timed(found, row))
     if (limit := found.options.gate_efficiency) is not None:
-        fallen = {r.row.pair.row_id: why for r in rows if (why := _fell(r, limit, anchor))}
+        fallen = {r.row.pair.row_id: falls for r in rows if (falls := _falls(r, limit, anchor))}
         judged = [
-            waive(found, replace(row, verdict="LESS_EFFICIENT", reason=fallen[row.pair.row_id]))
-            if row.pair.row_id in fallen
-            else row
+            _less_efficient(found, row, fallen[row.pair.row_id]) if row.pair.row_id in fallen else row
             for row in found.rows
         ]
         found = replace(found, rows=tuple(judged))
@@ -173,13 +172,19 @@ def _seconds(side: Side, place: int) -> float:
     return float(side.median_ns[place]) / 1e9
 
 
-def _fell(row: CrossRow, limit: float, anchor: str | None) -> str | None:
-    """In words, what fell by more than `limit`; None if nothing did beyond doubt."""
+def _falls(row: CrossRow, limit: float, anchor: str | None) -> list[tuple[float, str]]:
+    """What fell by more than `limit` beyond doubt, the worst first: the share lost, and in words."""
+    falls = []
     for what, ratio in (("efficiency", row.eta_ratio), (f"speed relative to {anchor}", row.anchor_ratio)):
         if ratio and ratio[2] is not None and ratio[2] < 1.0 - limit:
-            upper = f"95 % interval up to {ratio[2]:.1%}, limit {1 - limit:.0%}"
-            return f"{what} fell to {ratio[0]:.1%} of what it was ({upper})"
-    return None
+            upper = f"95 % interval up to {ratio[2]:.1%}, limit {percent(1.0 - limit)}"
+            falls.append((1.0 - ratio[0], f"{what} fell to {ratio[0]:.1%} of what it was ({upper})"))
+    return sorted(falls, reverse=True)
+
+
+def _less_efficient(found: Comparison, row: RowDiff, falls: list[tuple[float, str]]) -> RowDiff:
+    fall, reason = falls[0]
+    return waive(found, replace(row, verdict="LESS_EFFICIENT", reason=reason), fall)
 
 
 def _winners(found: Comparison) -> list[Winner]:

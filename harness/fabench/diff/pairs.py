@@ -10,6 +10,11 @@ from fabench.errors import RecordError, UsageError
 from fabench.text import counted
 from fabench.where import Condition
 
+ANY = ("layout", "inputs", "seed")
+"""Fields of a case that are not a paper's to choose: they keep no figure from a row."""
+MOST = 8
+"""The most values of one field that a message lists."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -78,7 +83,7 @@ def _published(side: Side) -> bool:
 
 def _problem(case: Case) -> tuple[object, ...]:
     """What is solved; a tuple, because a published figure may be of a dtype that no Case can be built with."""
-    names = (field.name for field in fields(case) if field.name not in ("layout", "inputs", "seed"))
+    names = (field.name for field in fields(case) if field.name not in ANY)
     return tuple(getattr(case, name) for name in names)
 
 
@@ -91,8 +96,27 @@ def _nothing_in_common(old: Side, new: Side, where: Condition | None) -> str:
     suites = [side.file.header.suite.get("name") for side in (old, new)]
     hint = f"; their suites are '{suites[0]}' and '{suites[1]}'" if suites[0] != suites[1] else ""
     matching = f" that match '{where}'" if where else ""
+    row = "a row is a case and the name of a backend, as `fabench show` lists them"
+    if _published(old) or _published(new):
+        apart = _apart(old, new)
+        row = "a figure stands beside the rows of its problem" + (f", and no {apart} is in both" if apart else "")
     return (
         f"'{old.path}' and '{new.path}' must have rows in common{matching}, got {len(old.rows)} and "
-        f"{counted(len(new.rows), 'row')} and none in both{hint}; a row is a case and the name of a backend, as "
-        "`fabench show` lists them"
+        f"{counted(len(new.rows), 'row')} and none in both{hint}; {row}"
     )
+
+
+def _apart(old: Side, new: Side) -> str:
+    """What keeps all problems of two files apart: 'dtype (fp16; bf16, fp32)'; empty if it is no one field."""
+    for field in fields(Case):
+        if field.name in ANY:
+            continue
+        values = [{str(getattr(row.case, field.name)) for row in side.rows} for side in (old, new)]
+        if all(values) and not values[0] & values[1]:
+            return f"{field.name} ({'; '.join(', '.join(sorted(one, key=_by_size)[:MOST]) for one in values)})"
+    return ""
+
+
+def _by_size(text: str) -> tuple[int, str]:
+    """Numbers, written out, by value."""
+    return len(text), text

@@ -149,8 +149,7 @@ class _Fold:
         np.maximum.at(worst, row, status)
         timed = (worst[row] == 0) & np.isfinite(median)
         times, numbers = _pack(count, row[timed], np.log(median[timed]), number[timed])
-        with np.errstate(invalid="ignore"):
-            cycles, _ = _pack(count, row[timed], np.log(median[timed] * clock[timed]), number[timed])
+        cycles, _ = _pack(count, row[timed], np.log(median[timed]) + np.log(clock[timed]), number[timed])
         cycles.count[np.isnan(np.where(np.isnan(times.y), 0.0, cycles.y)).any(axis=1)] = 0
 
         flags = np.zeros(count, dtype=np.int64)

@@ -37,7 +37,7 @@ class Waiver:
     where: Condition | None
     verdicts: tuple[str, ...]
     bound: float | None
-    """Largest slowdown it excuses, a fraction of 1."""
+    """Largest slowdown, or across cards fall in efficiency, that it excuses: a fraction of 1."""
     expires: date
     reason: str
     place: str

@@ -22,12 +22,15 @@ from fabench.views.junit import rerun
 
 
 def explain(report: Report, row_id: str) -> str:
-    """The account of one row, whose samples are read again from both files.
+    """The account of one row, whose samples are read again from both files: one beside each published figure for it.
 
     `row_id` may be shortened to as many characters as name one row. Raises UsageError for none or several.
     """
-    found = report.found
-    row, words = _find(found, row_id), ",".join(sorted(found.options.fail_on)) or "none"
+    return "\n\n".join(_account(report.found, row) for row in _find(report.found, row_id))
+
+
+def _account(found: Comparison, row: RowDiff) -> str:
+    words = ",".join(sorted(found.options.fail_on)) or "none"
     lines = [
         f"row {row.pair.row_id}: {row.pair.backend} {row.pair.case.label()}",
         f"verdict {row.verdict}: {MEANING[row.verdict]}" + (f"; {row.reason}" if row.reason else ""),
@@ -43,15 +46,16 @@ def explain(report: Report, row_id: str) -> str:
     return "\n".join(lines)
 
 
-def _find(found: Comparison, row_id: str) -> RowDiff:
+def _find(found: Comparison, row_id: str) -> list[RowDiff]:
     rows = [row for row in found.rows if row.pair.row_id.startswith(row_id)] if row_id else []
     exact = [row for row in rows if row.pair.row_id == row_id]
-    if len(rows) != 1 and not exact:
-        got = counted(len(rows), "row") if rows else "none"
+    ids = {row.pair.row_id for row in rows}
+    if len(ids) != 1 and not exact:
+        got = counted(len(ids), "row") if ids else "none"
         raise UsageError(
             f"'--explain' must name one row of the files by its row_id, got {got} for '{row_id}'; --csv lists them"
         )
-    return (exact or rows)[0]
+    return exact or rows
 
 
 def _rounds(side: Side, place: int | None, which: str) -> Iterator[str]:
