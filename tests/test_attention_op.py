@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fabench.attention_op import AttentionOp, is_eager, layout, window_of
+from fabench.attention_op import AttentionOp, check_numbers, is_eager, layout, window_of
 
 calls: list[str] = []
 
@@ -72,6 +73,26 @@ def test_one_output_alone_has_a_gradient(qkv: list[torch.Tensor], used: int) -> 
     want = torch.autograd.grad(plain(*qkv)[used].sum(), qkv, materialize_grads=True)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("scale", "softcap", "message"),
+    [
+        (float("nan"), 0.0, "scale must be a finite number in float32, at most 1.7e+38, got nan"),
+        (-1e39, 0.0, "scale must be a finite number in float32, at most 1.7e+38, got -1e+39"),
+        (1.0, -1.0, "softcap must be 0 (off) or a positive number in float32, 1.18e-38 to 1.7e+38, got -1.0"),
+        (1.0, float("nan"), "softcap must be 0 (off) or a positive number in float32, 1.18e-38 to 1.7e+38, got nan"),
+        (1.0, 1e-50, "softcap must be 0 (off) or a positive number in float32, 1.18e-38 to 1.7e+38, got 1e-50"),
+        (1.0, 3e38, "softcap must be 0 (off) or a positive number in float32, 1.18e-38 to 1.7e+38, got 3e+38"),
+        (100.0, 1e-37, "scale / softcap must be finite in float32, at most 1.7e+38, got 100.0 / 1e-37"),
+    ],
+)
+def test_numbers_that_float32_does_not_hold_are_refused(scale: float, softcap: float, message: str) -> None:
+    """They would be infinite in the kernel, or zero where it divides, and O all NaN."""
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check_numbers(scale, softcap)
+    for good in ((0.0, 0.0), (-1e-300, 0.0), (1e38, 0.0), (0.125, 1e-37), (0.125, 1e38)):
+        check_numbers(*good)
 
 
 def test_without_gradients_nothing_is_saved(qkv: list[torch.Tensor]) -> None:

@@ -72,6 +72,23 @@ def window_of(window: Any) -> tuple[int, int] | None:
     return int(window[0]), int(window[1])
 
 
+LARGEST, SMALLEST = 2.0**127, 2.0**-126
+"""Of a scale and a softcap: in float32 they must stay finite, also times log2(e), and not vanish."""
+
+
+def check_numbers(scale: float, softcap: float) -> None:
+    """Raise ValueError unless a kernel can compute with both in float32; a scale may be as small as it likes."""
+    # Written out: torch.compile may trace the numbers as symbols, which it cannot put into messages ahead of need.
+    if not -LARGEST <= scale <= LARGEST:
+        raise ValueError(f"scale must be a finite number in float32, at most {LARGEST:.3g}, got {scale}")
+    if softcap != 0 and not SMALLEST <= softcap <= LARGEST:
+        raise ValueError(
+            f"softcap must be 0 (off) or a positive number in float32, {SMALLEST:.3g} to {LARGEST:.3g}, got {softcap}"
+        )
+    if softcap != 0 and not -LARGEST <= scale / softcap <= LARGEST:
+        raise ValueError(f"scale / softcap must be finite in float32, at most {LARGEST:.3g}, got {scale} / {softcap}")
+
+
 class AttentionOp:
     """forward(q, k, v, *numbers) -> (O, LSE) with backward(dO, dLSE, q, k, v, O, LSE, *numbers) -> (dQ, dK, dV).
 

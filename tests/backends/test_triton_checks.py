@@ -116,14 +116,9 @@ def test_a_mask_that_is_none_is_refused(arguments: tuple[Any, ...], message: str
         band(*arguments)
 
 
-def test_the_scale_and_the_cap_must_be_numbers() -> None:
-    with pytest.raises(ValueError, match="'scale' must be finite, got nan"):
-        factors(float("nan"), 0.0)
-    with pytest.raises(ValueError, match=r"'softcap' must be 0 .* got -1.0"):
-        factors(1.0, -1.0)
-
-
-@pytest.mark.parametrize(("scale", "softcap"), [(0.3, 0.0), (-0.3, 0.0), (0.0, 0.0), (0.3, 5.0), (-0.3, 5.0)])
+@pytest.mark.parametrize(
+    ("scale", "softcap"), [(0.3, 0.0), (-0.3, 0.0), (0.0, 0.0), (1e-50, 0.0), (0.3, 5.0), (-0.3, 5.0)]
+)
 def test_the_exponent_factor_is_never_negative_and_the_product_is_the_score(scale: float, softcap: float) -> None:
     import math
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -57,14 +56,6 @@ def check(q: Layout, k: Layout, v: Layout, max_d: int) -> None:
     arch, d = architecture(capability), max(q.shape[3], v.shape[3])
     if d > (limit := configs.max_d(arch)):
         raise ValueError(f"the head dims must be at most {limit} on {arch}, got {d}")
-
-
-def check_numbers(scale: float, softcap: float) -> None:
-    """Raise ValueError unless both are finite and the cap is not negative."""
-    if not -math.inf < scale < math.inf:
-        raise ValueError(f"scale must be a finite number, got {scale}")
-    if not 0 <= softcap < math.inf:
-        raise ValueError(f"softcap must be 0 (off) or a positive number, got {softcap}")
 
 
 def band(Nq: int, Nk: int, causal: bool, window: Sequence[int] | None, alignment: str) -> tuple[int, int]:

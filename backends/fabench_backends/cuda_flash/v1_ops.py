@@ -8,13 +8,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on
+from fabench.attention_op import AttentionOp, Layout, check_numbers, is_eager, layout, on
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import (
     aligned,
     band,
     check,
-    check_numbers,
     is_aligned,
     loaded,
     mask_kind,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fabench.attention_op import AttentionOp, Layout, is_eager, layout, on, window_of
+from fabench.attention_op import AttentionOp, Layout, check_numbers, is_eager, layout, on, window_of
 from fabench.launch_order import side_by_side
 from fabench_backends.cuda_flash import backward as shared
 from fabench_backends.cuda_flash.api import (
@@ -18,7 +18,6 @@ from fabench_backends.cuda_flash.api import (
     band,
     ceil_div,
     check,
-    check_numbers,
     dense,
     helper,
     is_aligned,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from fabench.attention_op import Layout
+from fabench.attention_op import SMALLEST, Layout, check_numbers
 from fabench_backends.triton_flash.interpreter import INTERPRETED
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -110,15 +110,11 @@ def band(Nq: int, Nk: int, causal: bool, window: Window | None, alignment: str) 
 
 
 def factors(scale: float, softcap: float) -> Factors:
-    """The scale and the cap as the kernels take them. Raises ValueError if either is not finite, or cap < 0."""
-    # Written out: torch.compile may trace the numbers as symbols, which it cannot put into messages ahead of need.
-    if not -math.inf < scale < math.inf:
-        raise ValueError(f"'scale' must be finite, got {scale}")
-    if not 0 <= softcap < math.inf:
-        raise ValueError(f"'softcap' must be 0 (off) or positive, got {softcap}")
+    """The scale and the cap as the kernels take them. Raises ValueError if float32 does not hold them, or cap < 0."""
+    check_numbers(scale, softcap)
     log2e = math.log2(math.e)
     if softcap > 0:
         return Factors(scale / softcap, softcap * log2e, rescale=False, softcap=True)
-    if scale > 0:
+    if scale >= SMALLEST:  # one that vanishes would turn the -inf of a hidden score into NaN
         return Factors(1.0, scale * log2e, rescale=False, softcap=False)
     return Factors(scale, log2e, rescale=True, softcap=False)
