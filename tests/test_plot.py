@@ -319,6 +319,28 @@ def test_what_is_the_same_within_a_suite_is_said_of_the_suite(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.parametrize("kind", ["tflops", "accuracy"])
+def test_a_title_is_no_wider_than_its_panel(tmp_path: Path, kind: str) -> None:
+    rows = [
+        make.row(make.case(N, batch=batch, heads=heads, kv_heads=2, d=d, dtype=dtype))
+        for N in (512, 1024)
+        for batch in (3, 7)
+        for heads in (2, 16)
+        for d in (64, 128)
+        for dtype in ("bf16", "fp16")
+    ]
+    models = ("NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X VF, of a cloud whose name is long")
+    files = [make.build(tmp_path / f"{m[:3]}.jsonl", rows, envs=[make.env(model=m)]) for m in models]
+
+    for panel in KINDS[kind].panels(gather([read(file) for file in files])):
+        picture = panel_figure(panel, LIGHT)
+        FigureCanvasAgg(picture).draw()
+        title = picture.axes[0].title
+        assert title.get_text().replace("\n", " ") == panel.title
+        box = title.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= picture.bbox.width
+
+
 def test_a_caption_is_broken_between_its_words(tmp_path: Path) -> None:
     rows = [make.row(make.case(N, batch=16384 // N, inputs="outliers")) for N in (1024, 2048)]
 

@@ -211,6 +211,22 @@ def test_published_figures_alone_are_a_report_without_a_verdict(tmp_path: Path, 
     assert "No row failed" not in text
 
 
+def test_a_published_file_was_published_and_says_nothing_of_software(tmp_path: Path) -> None:
+    text = words(report(Path(shutil.copy(folder() / "fa3_h100.jsonl", tmp_path))))
+
+    assert "published 2024-07-11 " in text
+    assert "fastest fp16 forward of FA3" in text
+    assert "measured 2024" not in text
+    assert "not stated" not in text
+
+
+def test_a_source_without_a_figure_of_a_problem_is_a_page_of_its_statements(tmp_path: Path) -> None:
+    text = words(report(Path(shutil.copy(folder() / "fa4_b200.jsonl", tmp_path))))
+
+    assert "fastest bf16 forward of FA4, 71 % of the B200's peak: 1613 TFLOP/s" in text
+    assert "All rows" not in text
+
+
 def test_two_devices_are_told_apart(tmp_path: Path) -> None:
     for model in ("H100", "H200"):
         make.build(

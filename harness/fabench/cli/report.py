@@ -42,7 +42,7 @@ def command(
     """Write one self-contained HTML page: verdicts, environment, plots, tables, doubts."""
     from fabench.cli.targets import check_targets
     from fabench.resultfile import read
-    from fabench.views.published import find, read_against
+    from fabench.views.published import find, is_published, read_against
     from fabench.views.report import render
     from fabench.views.show import placed
     from fabench.where import Condition
@@ -55,7 +55,7 @@ def command(
     for warning in (text for result in [*results, *others] for text in result.warnings):
         click.echo(f"Warning: {warning}", err=True)
     outcomes = placed(results, None if where is None else Condition.parse(where), baseline, others)
-    if not outcomes:
+    if not outcomes and not (where is None and any(map(is_published, results))):
         raise UsageError("no row is left to report; widen --where, or look into the file with 'fabench validate'")
     page = render(results, outcomes, others)
     write_text(out, page)

@@ -13,6 +13,9 @@ from fabench.records import Published
 from fabench.resultfile import ResultFile, read
 from fabench.text import did_you_mean
 
+NOT_STATED = "not stated"
+"""What the env of a published figure says of software that its source does not name."""
+
 
 def folder() -> Path:
     """Where the published figures lie: in the wheel under fabench/data, in a checkout under results/."""
@@ -53,6 +56,11 @@ def claims(result: ResultFile) -> list[tuple[str, Published]]:
     """
     listed = result.header.suite.get("claims")
     return [found for claim in listed if (found := _claim(claim))] if isinstance(listed, list) else []
+
+
+def is_published(result: ResultFile) -> bool:
+    """True of a file that holds published figures, or statements, and no measurement."""
+    return all(row.published for row in result.rows) and bool(result.rows or claims(result))
 
 
 def claim_text(what: str, figure: Published) -> str:

@@ -17,7 +17,7 @@ from fabench.views.grid import Table
 from fabench.views.notes import FLAGS, about
 from fabench.views.outcomes import Outcome
 from fabench.views.plots import KINDS, Kind, omission, panel_figure
-from fabench.views.published import claim_text, claims
+from fabench.views.published import NOT_STATED, claim_text, claims, is_published
 from fabench.views.svg import PAGE, inline
 from fabench.views.tables import Layout, tables
 from fabench.views.values import VALUES, significant
@@ -64,7 +64,10 @@ class Trouble:
 
 
 def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: Sequence[ResultFile] = ()) -> str:
-    """The page as HTML. `outcomes` are those of `results`, then those of `against` that stand beside them."""
+    """The page as HTML. `outcomes` are those of `results`, then those of `against` that stand beside them.
+
+    There may be none, of a published source that states figures of no single problem.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     ours = [outcome for outcome in outcomes if outcome.ours]  # none if the files are published ones
@@ -86,7 +89,7 @@ def render(results: Sequence[ResultFile], outcomes: Sequence[Outcome], against: 
         flags=_flags(ours),
         clocks=_clocks(ours),
         rows=[table for group in _by_suite(ours or outcomes) for table in tables(group, _all_rows(group))],
-        claims=[claim_text(what, figure) for result in against for what, figure in claims(result)],
+        claims=[claim_text(what, figure) for result in [*results, *against] for what, figure in claims(result)],
     )
 
 
@@ -105,6 +108,7 @@ def _file(result: ResultFile) -> dict[str, Any]:
         "suite": header.suite.get("name", ""),
         "description": header.suite.get("description", ""),
         "command": " ".join(["fabench", *header.argv[1:]]) if header.argv else "",
+        "published": is_published(result),
         "started": header.started,
         "ended": result.footer.ended if result.footer else "",
         "rounds": header.rounds,
@@ -143,7 +147,7 @@ def _environment(env: Env) -> list[tuple[str, str]]:
         *sorted(software.backends.items()),
         *sorted(software.variables.items()),
     ]
-    return [(name, str(value)) for name, value in known if value not in (None, "")]
+    return [(name, str(value)) for name, value in known if value not in (None, "", NOT_STATED)]
 
 
 def _peaks(env: Env) -> str:

@@ -18,7 +18,7 @@ from fabench.views.outcomes import Outcome
 from fabench.views.plots import accuracy, memory, roofline, speedup, tflops
 from fabench.views.plots.caption import caption
 from fabench.views.plots.panel import ALL, Panel
-from fabench.views.plots.style import Theme, head, legend, styled
+from fabench.views.plots.style import Theme, broken, head, legend, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,8 @@ KINDS: dict[str, Kind] = {
              f"Largest rho ({RIGHT}) and RMSE of each backend's n rows; the dot is its worst.",
              accuracy.panels, mixed=True),
         Kind("speedup", "Speed-up over the baseline",
-             "The baseline's time over the backend's; words are statuses.", speedup.panels, speedup.left_out,
+             "The baseline's time over the backend's; words are statuses, a dash is a row without a baseline, a blank "
+             "no row.", speedup.panels, speedup.left_out,
              "without the baseline"),
     )
 }  # fmt: skip
@@ -109,8 +110,8 @@ def figure(kind: Kind, outcomes: Sequence[Outcome], theme: Theme) -> Figure | No
         for index, panel in enumerate(found):
             axes = picture.add_subplot(rows, columns, index + 1)
             panel.draw(axes, theme)
-            if panel.title == ALL:  # the picture's own title says so
-                axes.set_title("")
+            # the picture's own title says that all rows are there
+            axes.set_title("" if panel.title == ALL else broken(panel.title, panel.width))
         legend(picture)
         head(picture, kind.title, kind.caption(outcomes))
     return picture
@@ -122,6 +123,8 @@ def panel_figure(panel: Panel, theme: Theme) -> Figure:
         from matplotlib.figure import Figure
 
         picture = Figure(figsize=(panel.width, panel.height), layout="constrained")
-        panel.draw(picture.add_subplot(), theme)
+        axes = picture.add_subplot()
+        panel.draw(axes, theme)
+        axes.set_title(broken(panel.title, panel.width))
         legend(picture)
     return picture

@@ -35,7 +35,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
             if league:
                 height, whole = 1.1 + 0.3 * len(league), f"{device}, {title}" if len(devices) > 1 else title
                 limit = MAX_RHO if name == "rho" else None
-                draw = partial(_draw, title=whole, league=league, names=names, limit=limit)
+                draw = partial(_draw, league=league, names=names, limit=limit)
                 found.append(Panel(whole, draw, height=max(2.2, height)))
     return found
 
@@ -49,9 +49,7 @@ def _league(lines: dict[str, list[Outcome]], name: str) -> dict[str, list[float]
     return dict(sorted(((k, v) for k, v in found.items() if v), key=lambda item: max(item[1])))
 
 
-def _draw(
-    axes: Axes, theme: Theme, *, title: str, league: dict[str, list[float]], names: Names, limit: float | None
-) -> None:
+def _draw(axes: Axes, theme: Theme, *, league: dict[str, list[float]], names: Names, limit: float | None) -> None:
     for place, (label, values) in enumerate(league.items()):
         worst = max(values)
         axes.plot(
@@ -67,7 +65,6 @@ def _draw(
     axes.set_yticks(range(len(league)), [f"{label}, n = {len(values)}" for label, values in league.items()])
     axes.set_ylim(len(league) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_title(title)
     if limit is not None:
         axes.axvline(limit, color=theme.ink, linewidth=1, linestyle="--")
         axes.set_xlabel(RIGHT, fontsize=7)

@@ -19,7 +19,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, where at least two lengths have a measured peak."""
     names = names_of(outcomes)
     return [
-        Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
+        Panel(f.title, partial(_draw, outcomes=f.outcomes, axis=f.axis, names=names))
         for f in facets(outcomes)
         if f.lengths(_bytes) > 1
     ]
@@ -36,7 +36,7 @@ def _bytes(outcome: Outcome) -> float | None:
     return peak / (outcome.case.batch * outcome.case.heads) if peak else None
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: Names) -> None:
+def _draw(axes: Axes, theme: Theme, *, outcomes: list[Outcome], axis: str, names: Names) -> None:
     from matplotlib.ticker import FuncFormatter
 
     smallest: list[tuple[float, float]] = []
@@ -64,7 +64,6 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
                       textcoords="offset points")  # fmt: skip
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _bytes_text(value)))
     axes.set_ylabel("peak memory of a batch·head")
-    axes.set_title(title)
 
 
 def _bytes_text(value: float) -> str:

@@ -23,7 +23,7 @@ ALL = "all rows"
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: its title, its size in inches and how it is drawn."""
+    """One pair of axes: its title, which stands above it, its size in inches and how it is drawn."""
 
     title: str
     draw: Callable[[Axes, Theme], None]

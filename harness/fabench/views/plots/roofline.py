@@ -28,13 +28,13 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
         if outcome.ours and VALUES["tflops"].of(outcome) and VALUES["gbs"].of(outcome):
             groups.setdefault(key_of(outcome, names), []).append(outcome)
     return [
-        Panel(title, partial(_draw, title=title, outcomes=group, names=lines), width=7.0, height=4.6)
+        Panel(title, partial(_draw, outcomes=group, names=lines), width=7.0, height=4.6)
         for group in groups.values()
         if (title := ", ".join(common_text(name, group[0]) for name in names) or ALL)
     ]
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], names: Names) -> None:
+def _draw(axes: Axes, theme: Theme, *, outcomes: list[Outcome], names: Names) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     points: list[tuple[float, float]] = []
@@ -65,7 +65,6 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], name
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(title)
 
 
 def _intensity(outcome: Outcome) -> float:

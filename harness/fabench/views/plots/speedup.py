@@ -35,7 +35,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
         title = ", ".join([*place, f"over {baseline}"])
         launched = [outcome for outcome in group if outcome.status not in SKIPPED]
         rows, columns = {o.case for o in launched}, list(dict.fromkeys(o.backend for o in launched))
-        draw = partial(_draw, title=title, outcomes=[o for o in group if o.case in rows], columns=columns)
+        draw = partial(_draw, outcomes=[o for o in group if o.case in rows], columns=columns)
         found.append(Panel(title, draw, width=2.2 + 0.85 * len(columns), height=1.5 + 0.24 * len(rows)))
     return found
 
@@ -67,7 +67,7 @@ def _compared(group: Sequence[Outcome]) -> bool:
     return any(VALUES["speedup"].of(outcome) for outcome in group)
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], columns: list[str]) -> None:
+def _draw(axes: Axes, theme: Theme, *, outcomes: list[Outcome], columns: list[str]) -> None:
     from matplotlib import colormaps
 
     names = shape_of(outcomes).varying
@@ -92,7 +92,6 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], colu
     axes.set_yticks(range(len(keys)), [_row_text(names, key) for key in keys])
     axes.grid(visible=False)
     axes.tick_params(length=0)
-    axes.set_title(title)
 
 
 def _factor(value: float) -> str:

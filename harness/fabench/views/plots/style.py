@@ -117,10 +117,25 @@ _BLANK, _KEPT = "\N{NO-BREAK SPACE}", re.compile("(?<![,;:]) ")
 """What stands for a blank at which a caption is not broken: 'batch = 16384/N' stays together."""
 
 
+TITLE_LETTERS = 12
+"""Letters of a panel's title in an inch."""
+BESIDE_TITLE = 1.2
+"""Inches of a panel that its title, centred above the axes, must leave free."""
+
+
+def broken(text: str, inches: float) -> str:
+    """The title of a panel that is so wide, in as many lines as that takes."""
+    return "\n".join(_wrapped(text, max(16, int((inches - BESIDE_TITLE) * TITLE_LETTERS))))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [part.replace(_BLANK, " ") for part in textwrap.wrap(_KEPT.sub(_BLANK, text), width)]
+
+
 def head(figure: Figure, title: str, caption: Iterable[str]) -> None:
     """The picture's title, and below it in smaller letters its caption; the picture grows by it."""
     width = int(figure.get_figwidth() * CAPTION_LETTERS)
-    lines = [part.replace(_BLANK, " ") for line in caption for part in textwrap.wrap(_KEPT.sub(_BLANK, line), width)]
+    lines = [part for line in caption for part in _wrapped(line, width)]
     kept = math.ceil(len(lines) * CAPTION_LINE / TITLE_LINE)
     figure.set_figheight(figure.get_figheight() + kept * TITLE_LINE)
     figure.suptitle("\n".join([title, *([" "] * kept)]))  # the layout keeps what the title takes free

@@ -23,7 +23,7 @@ def panels(outcomes: Sequence[Outcome]) -> list[Panel]:
     """A panel for each problem but for its length, if two lengths or more have a speed: one is a column of a table."""
     names = names_of(outcomes)
     return [
-        Panel(f.title, partial(_draw, title=f.title, outcomes=f.outcomes, axis=f.axis, names=names))
+        Panel(f.title, partial(_draw, outcomes=f.outcomes, axis=f.axis, names=names))
         for f in facets(outcomes)
         if f.lengths(lambda outcome: outcome.time_ns) > 1
     ]
@@ -34,7 +34,7 @@ def left_out(outcomes: Sequence[Outcome]) -> list[str]:
     return single_lengths(outcomes, lambda outcome: outcome.time_ns)
 
 
-def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis: str, names: Names) -> None:
+def _draw(axes: Axes, theme: Theme, *, outcomes: list[Outcome], axis: str, names: Names) -> None:
     speed, top = VALUES["tflops"], 0.0
     crossed = False
     for label, group in names.lines(outcomes).items():
@@ -43,9 +43,10 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
         index, ours = names.index[label], group[0].ours
         if fast:
             x, y, errors = zip(*fast, strict=True)
+            bars = list(zip(*errors, strict=True)) if any(map(any, errors)) else None  # a published figure has none
             axes.errorbar(
-                x, y, yerr=list(zip(*errors, strict=True)), label=label, color=colour(index), marker=marker(index),
-                linestyle="-" if ours else "--", markerfacecolor=None if ours else "none", capsize=2, elinewidth=0.9,
+                x, y, yerr=bars, label=label, color=colour(index), marker=marker(index), capsize=2, elinewidth=0.9,
+                linestyle="-" if ours else "--", markerfacecolor=None if ours else "none",
             )  # fmt: skip
             top = max(top, *(value + min(up, value / 2) for value, (_, up) in zip(y, errors, strict=True)))
         failed = [length(o, axis) for o in found if o.status != "ok"]
@@ -56,7 +57,6 @@ def _draw(axes: Axes, theme: Theme, *, title: str, outcomes: list[Outcome], axis
     axes.set_ylim(0, top * 1.12)
     length_ticks(axes, [length(o, axis) for o in outcomes], axis)
     axes.set_ylabel("TFLOP/s")
-    axes.set_title(title)
     _roof(axes, theme, outcomes, top)
     if crossed:
         axes.plot([], [], linestyle="none", marker="x", color=theme.faint, label="no speed here")
