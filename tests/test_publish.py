@@ -17,9 +17,10 @@ import publish  # noqa: E402
 
 def test_a_file_that_is_there_is_continued_and_another_is_begun(tmp_path: Path) -> None:
     out = tmp_path / "smoke.jsonl"
-    assert publish.command("smoke", out, "cuda")[3:] == ["run", "smoke", "--out", str(out), "--device", "cuda"]
+    rest = ["--device", "cuda", "--compile-ahead", "8"]
+    assert publish.command("smoke", out, "cuda", 8)[3:] == ["run", "smoke", "--out", str(out), *rest]
     out.write_text("")
-    assert publish.command("smoke", out, "cuda")[3:] == ["run", "smoke", "--resume", str(out), "--device", "cuda"]
+    assert publish.command("smoke", out, "cuda", 8)[3:] == ["run", "smoke", "--resume", str(out), *rest]
 
 
 def test_a_run_gets_a_ctrl_c_at_the_deadline_and_what_it_printed_is_kept(tmp_path: Path) -> None:
@@ -51,16 +52,3 @@ def test_the_file_of_a_run_whose_machine_went_away_has_its_progress_too(tmp_path
     cut.write_text("".join(whole[:-1]))
 
     assert publish.progress(cut)[:2] == (96, 96)
-
-
-def test_a_suite_without_compiled_backends_has_nothing_to_compile_ahead(tmp_path: Path) -> None:
-    suite = tmp_path / "plain.yaml"
-    suite.write_text("name: plain\naxes: {N: 64, d: 64, dtype: bf16, batch: 1, heads: 1}\nbackends: [naive]\n")
-    assert publish.warm(str(suite), "cpu", 2, time.monotonic() + 10) == "nothing to compile ahead"
-
-
-def test_what_a_backend_does_not_take_is_passed_over() -> None:
-    from fabench.case import Case
-
-    backward = Case(batch=1, heads=1, Nq=16, Nk=16, d=16, direction="backward")
-    assert publish.compile_one(("flex", backward, "cpu")) is None  # on a CPU it has no backward pass

@@ -7,7 +7,9 @@ flash-attn 2; an unlimited side of a window is None.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fabench.backend import Backend, Facts, Prepared
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from fabench.backend import Output
 
+KEEPS = "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"
+"""Set to 1, the library keeps what it has compiled on disk."""
 UNEQUAL_ON_BLACKWELL = ((192, 128), (64, 512), (512, 512), (256, 256))
 """(d, dv) beyond 128 that its kernels for compute capability 10 take."""
 
@@ -45,6 +49,10 @@ class FlashAttention4(Backend):
         deterministic=("O", "LSE"),
         kernels=("FlashAttention(Forward|Backward)", "flash_(fwd|bwd)", "kernel_cutlass"),
     )
+
+    def facts_on(self, device: Device) -> Facts:
+        """It keeps what it has compiled if it is told to."""
+        return replace(self.facts, keeps_compiled=os.environ.get(KEEPS) == "1")
 
     def unavailable(self, device: Device) -> str | None:
         """Besides the usual reasons: the flash_attn/cute that is here may be the old one that flash-attn brings."""

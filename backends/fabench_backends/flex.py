@@ -46,6 +46,7 @@ FACTS = Facts(
     fp32_accuracy="A-tf32",
     deterministic=("O", "LSE", "dQ", "dK", "dV"),
     kernels=("triton_tem", "flex_attention"),
+    keeps_compiled=True,
     matrices=(0, 0, 0),  # dQ is summed by a kernel of its own
 )
 

@@ -71,6 +71,8 @@ class Facts:
     """Which memory model it follows: S and P in HBM, or O(N)."""
     matrices: tuple[float, float, float] | None = None
     """What its workspace holds where it is not the textbook's (`cost.TEXTBOOK`); measured, it is what is predicted."""
+    keeps_compiled: bool = False
+    """`prepare` compiles, and what it has compiled is kept on disk: another process may do so ahead of the row."""
     bare: bool = False
     """An undeclared function: judged as class A, exempt from the fallback check."""
 

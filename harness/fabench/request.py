@@ -41,6 +41,8 @@ class Request:
     in_process: bool = False
     check: bool = True
     try_oom: bool = False
+    compile_ahead: int = 0
+    """Processes that compile before anything is timed; 0 for none."""
     wait: bool = False
     argv: tuple[str, ...] = ()
 

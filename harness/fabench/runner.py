@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fabench import progress
 from fabench.ab import side_path, turns
 from fabench.busy import warning
+from fabench.compile_ahead import affordable, compile_ahead, work_of
 from fabench.errors import InternalError, RecordError
 from fabench.in_process import InProcessWorker
 from fabench.lock import device_lock
@@ -55,6 +56,16 @@ class Line:
     supervisor: Supervisor
     owed: dict[int, list[PlannedRow]]
 
+    def compile(self, display: progress.Progress) -> None:
+        """Compile what its rows need, if that was asked for, before any of them is timed."""
+        request, probe = self.ready.request, self.ready.probe
+        rows = itertools.chain.from_iterable(self.owed.values())
+        work = work_of(rows, lambda name: probe.backends[name].facts.keeps_compiled)
+        if work and request.compile_ahead:
+            processes = affordable(request.compile_ahead, probe.device.free_bytes, probe.device.type)
+            start, command = self.supervisor.start_worker, self.supervisor.start_command
+            display.note(compile_ahead(work, start, command, processes, request.prepare_s, display.working))
+
     def round(self, round_: int) -> None:
         """Write what the plan skipped, run the rest."""
         rows = self.owed[round_]
@@ -85,7 +96,7 @@ def execute(sides: Sequence[Prepared], notify: Callable[[str], None]) -> list[Ou
             open_line(ready, writer, rows, display, poller, store)
             for ready, writer, rows in zip(sides, writers, owed, strict=True)
         ]
-        interrupted = run_rounds(lines, sides[0].suite.measure.rounds)
+        interrupted = run_rounds(lines, sides[0].suite.measure.rounds, display)
         for line in lines:
             line.writer.finish(complete=not interrupted)
         return [Outcome(line.writer.path, line.recorder.counts, interrupted) for line in lines]
@@ -123,10 +134,12 @@ def open_line(
     return Line(ready, writer, recorder, supervisor, owed)
 
 
-def run_rounds(lines: Sequence[Line], rounds: int) -> bool:
+def run_rounds(lines: Sequence[Line], rounds: int, display: progress.Progress) -> bool:
     """All rounds, the sides of an A/B run in turns; True if Ctrl-C ended them early."""
     order = turns(rounds) if len(lines) == 2 else ((round_, 0) for round_ in range(rounds))
     try:
+        for line in lines:
+            line.compile(display)
         for round_, side in order:
             lines[side].round(round_)
     except KeyboardInterrupt:

@@ -5,6 +5,8 @@ Run as `python -m fabench.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not m
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
 from dataclasses import replace
@@ -71,6 +73,20 @@ class Session:
         work = CaseWork(case, self.device, self.engine, self.options, self.board, self.emit, self.settings, tensors)
         work.run(jobs, reference, seconds)
         self.emit({"ev": "case_done"})
+
+    def ahead(self, command: dict[str, Any]) -> None:
+        """Prepare pairs of a case and a backend, as its check will, so that they have been compiled; emits `compiled`.
+
+        What a backend raises here, it will raise again where it is recorded.
+        """
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes like this one are its threads
+        for pair in command["work"]:
+            case, backend = Case.from_key(pair["key"]), self.backends[pair["backend"]]
+            with contextlib.suppress(Exception):
+                backend.prepare(case, self.device)
+                if backend.facts_on(self.device).returns_lse:
+                    backend.prepare(case, self.device, lse=True)
+            self.emit({"ev": "compiled", **pair})
 
     def canary(self, command: dict[str, Any]) -> None:
         """Time the canaries and emit their readings."""

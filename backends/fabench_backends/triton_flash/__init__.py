@@ -42,6 +42,7 @@ class TritonFlash(Backend):
         deterministic=("O", "LSE", "dQ", "dK", "dV"),
         kernels=(r"^triton_flash_(forward|backward_dq|backward_dkdv)$",),
         memory="flash",
+        keeps_compiled=True,
         matrices=(0, 0, 0),  # dQ is summed by a kernel of its own
     )
 

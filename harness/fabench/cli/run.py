@@ -71,6 +71,13 @@ if TYPE_CHECKING:
 @click.option("--like", type=click.Path(path_type=Path), metavar="OLD", help="K and n of each row as in file OLD.")
 @click.option("--ab", nargs=2, metavar="A B", help="Two sides in turns; each NAME=VALUE ..., a venv or FILE.py:fn.")
 @click.option("--in-process", is_flag=True, help="No worker process: for ncu, compute-sanitizer, cuda-gdb.")
+@click.option(
+    "--compile-ahead",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="First compile with N processes, for backends that keep it on disk.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
 @click.option("--no-check", is_flag=True, help="Skip correctness; every row is flagged unchecked.")
 @click.option("--try-oom", is_flag=True, help="Launch cases whose predicted memory exceeds what is free.")
@@ -107,6 +114,9 @@ def command(
 
     if ab and options["resume"]:
         raise UsageError("--resume continues one file, got --ab too; run the A/B again")
+
+    if options["in_process"] and options["compile_ahead"]:
+        raise UsageError("--compile-ahead starts processes, got --in-process too; leave one of them out")
 
     if options["resume"] and options["out"]:
         raise UsageError("--resume writes into the file that it continues, got --out too; leave one of them out")
