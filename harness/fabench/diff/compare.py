@@ -95,7 +95,7 @@ def compare_files(old: Side, new: Side, options: Options) -> Comparison:
     after = rounds_of(new, [pair.places[1] for pair in timed])
     evidence = weigh(before, after, known, options.limits)
     judge = _Judge(old, new, links, evidence, known, options.limits)
-    judged = {pair.places: judge.row(pair, at) for at, pair in enumerate(timed)}
+    judged = {(pair.old, pair.new): judge.row(pair, at) for at, pair in enumerate(timed)}
 
     excluded = excludes(new, old)
     rows = [judged.get((pair.old, pair.new)) or _by_status(old, new, pair, excluded(pair)) for pair in pairs]
