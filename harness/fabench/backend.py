@@ -72,7 +72,7 @@ class Facts:
     matrices: tuple[float, float, float] | None = None
     """What its workspace holds where it is not the textbook's (`cost.TEXTBOOK`); measured, it is what is predicted."""
     keeps_compiled: bool = False
-    """`prepare` compiles, and what it has compiled is kept on disk: another process may do so ahead of the row."""
+    """What its first call compiles is kept on disk: another process may do so ahead of the row."""
     bare: bool = False
     """An undeclared function: judged as class A, exempt from the fallback check."""
 

@@ -75,17 +75,25 @@ class Session:
         self.emit({"ev": "case_done"})
 
     def ahead(self, command: dict[str, Any]) -> None:
-        """Prepare pairs of a case and a backend, as its check will, so that they have been compiled; emits `compiled`.
+        """Prepare and call each pair of a case and a backend, so that it has been compiled; emits `compiled`.
 
         What a backend raises here, it will raise again where it is recorded.
         """
+        from fabench import inputs
+        from fabench.launches import gradients_of
+
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes like this one are its threads
         for pair in command["work"]:
             case, backend = Case.from_key(pair["key"]), self.backends[pair["backend"]]
             with contextlib.suppress(Exception):
-                backend.prepare(case, self.device)
-                if backend.facts_on(self.device).returns_lse:
-                    backend.prepare(case, self.device, lse=True)
+                tensors = inputs.make(case, self.device.torch_name)
+                for lse in (False, True) if backend.facts_on(self.device).returns_lse else (False,):
+                    prepared = backend.prepare(case, self.device, lse=lse)
+                    if case.has_backward and not lse:
+                        gradients_of(prepared, tensors, case)
+                    else:
+                        prepared.call(tensors.q, tensors.k, tensors.v)
+            self.settings.restore()
             self.emit({"ev": "compiled", **pair})
 
     def canary(self, command: dict[str, Any]) -> None:

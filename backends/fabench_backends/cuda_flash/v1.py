@@ -32,6 +32,7 @@ class CudaV1(CudaFlash):
         head_dim_multiple=8,
         returns_lse=True,
         deterministic=("O", "LSE", "dQ", "dK", "dV"),
+        keeps_compiled=True,
         kernels=(r"^flash_v1_(fwd|bwd)$",),
         matrices=(1, 1, 0),  # O between the outer steps, and dQ
     )

@@ -35,6 +35,7 @@ class CudaV2(CudaFlash):
         softcap=True,
         returns_lse=True,
         deterministic=("O", "LSE", "dK", "dV"),
+        keeps_compiled=True,
         kernels=(r"^flash_v2_(fwd|bwd)$",),
     )
     repeatable_dQ = False
