@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,26 @@ def test_the_readmes_show_the_figures_of_the_stored_file() -> None:
     results = kernel_figures.load(MEASURED)
     for readme in kernel_figures.READMES:
         assert kernel_figures.fill(readme.read_text(), results) == readme.read_text()
+
+
+@pytest.mark.skipif(not MEASURED.exists(), reason="not measured yet: results/nvidia-h200/kernel_bars.json")
+def test_the_header_of_cuda_v2s_forward_says_what_was_measured_to_a_few_per_cent() -> None:
+    """Not to the digit: the source would change with every measurement, and with it the kernels' cache."""
+    by_backend = kernel_figures.speeds(kernel_figures.load(MEASURED), "forward")[128, False, 16384]
+    source = kernel_figures.READMES[0].with_name("flash_v2_fwd.cu").read_text()
+    found = re.search(r"d = 128, N = 16k: (\d+) TFLOP/s, ([\d.]+)x the flash kernel of SDPA", source)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(by_backend["cuda-v2"], rel=0.03)
+    assert float(found[2]) == pytest.approx(by_backend["cuda-v2"] / by_backend["sdpa-flash"], rel=0.03)
+
+
+def test_tables_of_the_readmes_are_whole() -> None:
+    """A row after an empty line has no head, and is no table."""
+    for readme in kernel_figures.READMES:
+        lines = ["", *readme.read_text().splitlines(), ""]
+        for above, line, below in zip(lines, lines[1:], lines[2:], strict=False):
+            if line.startswith("|") and not above.startswith("|"):
+                assert below.startswith(("|--", "| --")), f"{readme.parent.name}: {line[:80]}"
 
 
 def test_reads_of_keys_and_values_are_counted_in_times_over() -> None:

@@ -19,7 +19,7 @@ constexpr u32 K_SMEM = 0, V_SMEM = KV_BYTES, Q_SMEM = 2 * KV_BYTES;
 static_assert(Q_SMEM + 2 * Q_BYTES == SMEM, "the host's shared memory size must match");
 
 constexpr float LN_2 = 0.6931471805599453f, LOG2_E = 1.4426950408889634f;
-// The maximum of no keys: below every product of finite 16-bit numbers, yet finite, so that -inf - max stays -inf.
+// The maximum of no keys: finite, so that -inf - max stays -inf, and below any score that is not about to overflow.
 constexpr float NO_KEY_YET = -3e38f;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_v1_fwd(const __grid_constant__ V1ForwardParams p) {
