@@ -375,6 +375,21 @@ def test_a_problem_that_was_launched_nowhere_has_no_row_in_the_heat_map(tmp_path
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["N 1k", "N 4k"]
 
 
+def test_a_heat_map_of_few_problems_is_not_drawn_as_high_as_one_of_many(tmp_path: Path) -> None:
+    files = []
+    for name, lengths in (("one", (512,)), ("many", range(128, 2688, 128))):
+        rows = [make.row(make.case(N), backend) for N in lengths for backend in ("sdpa-flash", "naive")]
+        files.append(make.build(tmp_path / f"{name}.jsonl", rows, head=make.header(suite={"name": name})))
+    found = gather([read(file) for file in files], baseline="naive")
+
+    picture = figure(KINDS["speedup"], found, LIGHT)
+
+    assert picture is not None
+    FigureCanvasAgg(picture).draw()
+    one, many = (axes.get_window_extent().height for axes in picture.axes)
+    assert one < many / 3
+
+
 def test_nothing_to_plot_is_no_picture(tmp_path: Path) -> None:
     found = built(tmp_path, [make.row(make.case(), status="unavailable", detail="not here")])
 

@@ -5,7 +5,6 @@ A kind is one module with a `panels(outcomes) -> list[Panel]`; adding one is tha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +46,9 @@ class Kind:
 
 TITLES = 3
 """Panels that a line about what is not drawn names; the rest are counted."""
+
+ALIKE = 1.5
+"""Panels side by side are as high as each other: none gets more than this times what it asks for."""
 
 SINGLE = "of a single length"
 
@@ -100,21 +102,28 @@ def figure(kind: Kind, outcomes: Sequence[Outcome], theme: Theme) -> Figure | No
     if not found:
         return None
     columns = min(len(found), 1 if found[0].width > 8 else 2)
-    rows = math.ceil(len(found) / columns)
+    if any(max(row) > ALIKE * min(row) for row in _heights(found, columns)):
+        columns = 1
     width = max(panel.width for panel in found)
-    height = max(panel.height for panel in found)
+    heights = [max(row) for row in _heights(found, columns)]
     with styled(theme):
         from matplotlib.figure import Figure
 
-        picture = Figure(figsize=(width * columns, height * rows + 0.5), layout="constrained")
+        picture = Figure(figsize=(width * columns, sum(heights) + 0.5), layout="constrained")
+        places = picture.add_gridspec(len(heights), columns, height_ratios=heights)
         for index, panel in enumerate(found):
-            axes = picture.add_subplot(rows, columns, index + 1)
+            axes = picture.add_subplot(places[index // columns, index % columns])
             panel.draw(axes, theme)
             # the picture's own title says that all rows are there
             axes.set_title("" if panel.title == ALL else broken(panel.title, panel.width))
         legend(picture)
         head(picture, kind.title, kind.caption(outcomes))
     return picture
+
+
+def _heights(panels: Sequence[Panel], columns: int) -> list[list[float]]:
+    """Inches that the panels of each row ask for."""
+    return [[p.height for p in panels[start : start + columns]] for start in range(0, len(panels), columns)]
 
 
 def panel_figure(panel: Panel, theme: Theme) -> Figure:
