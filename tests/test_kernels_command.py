@@ -147,6 +147,15 @@ def test_shards_divide_the_configurations_among_them() -> None:
     [
         (("--arch", "hopper"), "Error: '--arch' must be architectures such as sm_80,sm_90a, got 'hopper'"),
         (("--arch", "sm_90a,"), "Error: '--arch' must be architectures such as sm_80,sm_90a, got ''"),
+        (("--arch", "sm_081"), "Error: '--arch' must be architectures such as sm_80,sm_90a, got 'sm_081'"),
+        (
+            ("--arch", "sm_80a"),
+            "Error: '--arch' must be without a letter before sm_90, or an 'f' before sm_100, got 'sm_80a'",
+        ),
+        (
+            ("--arch", "sm_90f"),
+            "Error: '--arch' must be without a letter before sm_90, or an 'f' before sm_100, got 'sm_90f'",
+        ),
         (("--arch", "sm_80,sm_75"), "Error: '--arch' must be sm_80 or newer, which the kernels need, got 'sm_75'"),
         (
             ("--only", "v4"),
@@ -184,6 +193,42 @@ def test_processes_compile_as_one_does_and_the_triton_kernels_are_listed(monkeyp
     one, two = (fabench("stats", "--only", "flash_bwd_finish", "--jobs", n).output for n in "12")
     assert one == two
     assert len(fabench("list", "--only", "triton forward bf16").output.splitlines()) > 20
+
+
+@pytest.mark.parametrize("arch", ["sm_99", "sm_999"])
+def test_an_architecture_that_triton_does_not_know_ends_no_process(arch: str) -> None:
+    result = fabench("stats", "--arch", arch, "--only", "triton forward fp32 d16 full")
+    assert result.exit_code == 1
+    assert "full 64x32 w8 s1' must be compiled for a known architecture, got 'sm_99" in result.output
+    assert "; known are sm_80, sm_86," in result.output
+
+
+def test_the_interpreter_must_be_off_where_kernels_are_compiled() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = "from fabench.cli import main; main()"
+    command = [sys.executable, "-c", program, "kernels", "stats", "--only", "triton forward fp32 d16 full"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: 'triton forward fp32 d16 full 64x32 w8 s1' must be compiled without Triton's interpreter; "
+        "unset TRITON_INTERPRET\n"
+    )
+
+
+def test_what_triton_raises_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from fabench_backends.triton_flash import resources
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise RuntimeError("PassManager::run failed\nmore of it")
+
+    monkeypatch.setattr(resources, "stats", fail)
+    result = fabench("stats", "--only", "triton forward fp32 d16 full")
+    assert result.exit_code == 1
+    assert result.output == (
+        "Error: 'triton forward fp32 d16 full 64x32 w8 s1' must compile for sm_90a, got PassManager::run failed\n"
+    )
 
 
 @pytest.mark.parametrize(

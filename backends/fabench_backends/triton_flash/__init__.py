@@ -105,13 +105,30 @@ def kernel_names(arch: str) -> list[str]:
 def kernel_stats(arch: str, name: str, *, fresh: bool = False) -> dict[str, Any]:
     """Registers, spills and shared memory of one of `kernel_names`, compiled for `arch` without a GPU.
 
-    See `resources.stats`. Triton keeps a cache of its own, which `fresh` passes over.
+    See `resources.stats`. Triton keeps a cache of its own, which `fresh` passes over. Raises FabenchError where it does
+    not compile.
     """
-    from fabench_backends.triton_flash.configs import forms
+    from fabench_backends.triton_flash.configs import KNOWN, forms, number
 
+    if number(arch) not in KNOWN:  # with some others LLVM ends the process
+        known = ", ".join(f"sm_{n}" for n in KNOWN)
+        raise FabenchError(f"'{name}' must be compiled for a known architecture, got '{arch}'; known are {known}")
     try:
         from fabench_backends.triton_flash import resources
-    except ImportError as error:
+        from fabench_backends.triton_flash.interpreter import INTERPRETED
+    except Exception as error:  # a broken installation raises what it likes
         hint = "pip install 'fabench[gpu]'"
-        raise FabenchError(f"triton must be installed to compile '{name}', got {error}; {hint}") from error
-    return resources.stats(next(form for form in forms(arch) if form.name == name), arch, fresh=fresh)
+        raise FabenchError(f"triton must be installed to compile '{name}', got {_said(error)}; {hint}") from error
+    if INTERPRETED:
+        raise FabenchError(f"'{name}' must be compiled without Triton's interpreter; unset TRITON_INTERPRET")
+    form = next(form for form in forms(arch) if form.name == name)
+    try:
+        return resources.stats(form, arch, fresh=fresh)
+    except OSError:
+        raise  # of a cache that cannot be used; it names the file
+    except Exception as error:  # of the compiler's passes, each its own
+        raise FabenchError(f"'{name}' must compile for {arch}, got {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

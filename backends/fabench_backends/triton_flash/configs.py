@@ -98,6 +98,10 @@ def candidates(kernel: Kernel, arch: int, width: int, itemsize: int) -> tuple[Co
     return declared(kernel, family(arch), width, itemsize)
 
 
+KNOWN = (80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+"""Architectures that Triton's compiler is asked for."""
+
+
 def number(arch: str) -> int:
     """90 for 'sm_90' or 'sm_90a'. Raises ValueError below 80."""
     match = re.fullmatch(r"sm_(\d+)[af]?", arch)

@@ -33,6 +33,8 @@ from fabench.text import counted
 DEFAULT_ARCH = "sm_90a"
 OLDEST = 80
 """The kernels need compute capability 8.0."""
+FIRST_WITH_LETTER = {"a": 90, "f": 100}
+"""The oldest architecture that has forms of its own (a) or of its family (f)."""
 FEW = 8
 """As many configurations are compiled in less time than other processes take to start."""
 
@@ -81,11 +83,13 @@ def parse_archs(context: click.Context, parameter: click.Parameter, text: str) -
     """'sm_80,sm_90a' -> its names, each once. Raises UsageError on anything else."""
     archs = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for arch in archs:
-        match = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
+        match = re.fullmatch(r"sm_([1-9]\d{1,2})([af]?)", arch)
         if match is None:
             raise UsageError(f"'--arch' must be architectures such as sm_80,sm_90a, got '{arch}'")
         if int(match[1]) < OLDEST:
             raise UsageError(f"'--arch' must be sm_{OLDEST} or newer, which the kernels need, got '{arch}'")
+        if int(match[1]) < FIRST_WITH_LETTER.get(match[2], OLDEST):
+            raise UsageError(f"'--arch' must be without a letter before sm_90, or an 'f' before sm_100, got '{arch}'")
     return archs
 
 
