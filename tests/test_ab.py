@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fabench import ab
-from fabench.errors import UsageError
+from fabench import ab, runner
+from fabench.errors import RecordError, UsageError
 from fabench.registry import FileSpec, from_file
 from test_run import PLANTED, SUITE, fabench, records
 
@@ -78,6 +80,39 @@ def test_two_kernels_in_turns_give_two_files_of_one_session_and_the_same_rows(tm
     assert {row["row_id"] for row in rows[0]} == {row["row_id"] for row in rows[1]}
     assert [row["status"] for row in rows[0]] == ["ok", "ok"]
     assert [row["status"] for row in rows[1]] == ["wrong_result", "wrong_result"]
+    turns = [line for line in done.stderr.splitlines() if line.startswith("round ")]
+    assert turns == [f"round {r} of 2, side {side}" for r, side in ((1, "a"), (1, "b"), (2, "b"), (2, "a"))]
+    assert "file" in done.stdout
+    assert "ab.a" in done.stdout
+    assert "ab.b" in done.stdout
+
+
+@pytest.mark.parametrize("taken", ["ab.a.jsonl", "ab.b.jsonl"])
+def test_a_file_in_the_way_of_one_side_leaves_nothing_of_the_other(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).write_text("mine")
+    sides = [SimpleNamespace(request=SimpleNamespace(out=tmp_path / "ab.jsonl", resume=None)) for _ in range(2)]
+
+    with pytest.raises(UsageError, match=rf"{taken}' must not exist yet; choose another --out"):
+        runner.open_writers(sides, "session0", ExitStack())  # type: ignore[arg-type]
+
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+
+
+def test_a_side_that_cannot_be_begun_takes_the_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(ready: SimpleNamespace, session_id: str, sides: list[SimpleNamespace]) -> SimpleNamespace:
+        if ready is sides[1]:
+            raise RecordError("the disk is full")
+        (tmp_path / "ab.a.jsonl").touch()
+        return SimpleNamespace(path=tmp_path / "ab.a.jsonl")
+
+    monkeypatch.setattr(runner, "open_writer", begin)
+    stack = SimpleNamespace(enter_context=lambda writer: writer)
+    sides = [SimpleNamespace(request=SimpleNamespace(out=None, resume=None)) for _ in range(2)]
+
+    with pytest.raises(RecordError):
+        runner.open_writers(sides, "session0", stack)  # type: ignore[arg-type]
+
+    assert not list(tmp_path.iterdir())
 
 
 def test_sides_that_would_not_see_the_same_device_are_refused_by_what_differs(tmp_path: Path) -> None:

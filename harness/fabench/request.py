@@ -16,6 +16,7 @@ from fabench.plan import Plan
 from fabench.probe import Probe
 from fabench.suite import Suite
 from fabench.suite_yaml import shown
+from fabench.text import counted
 from fabench.where import Condition
 
 
@@ -77,7 +78,8 @@ class Prepared:
 def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
     """Read the suite, ask what is here, and plan. Raises UsageError subclasses; nothing has been written yet."""
     old = None if request.like is None else resultfile.read(request.like)
-    loaded = suite.load(request.suite).override(regime=request.regime, rounds=request.rounds, seconds=request.seconds)
+    regime = request.regime if old is None else like_regime(old, request.regime)
+    loaded = suite.load(request.suite).override(regime=regime, rounds=request.rounds, seconds=request.seconds)
     where = None if request.where is None else Condition.parse(request.where)
     probe = probing.ask(request.device, request.backend_files, loaded.cases, interpreter=interpreter)
     planned = planning.make(
@@ -90,7 +92,21 @@ def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
         try_oom=request.try_oom,
     )
     like = {} if old is None else like_rows(old, planned)
+    if like and (others := sum(row.status is None and row.row_id not in like for row in planned.rows)):
+        note = f"{counted(others, 'row was', 'rows were')} not timed in '{request.like}': K and n are chosen anew"
+        planned = replace(planned, notes=(*planned.notes, note))
     return Prepared(request, loaded, probe, planned, interpreter, like)
+
+
+def like_regime(old: resultfile.ResultFile, asked: str | None) -> str | None:
+    """The regime that the older file was measured in, as its header says. Raises UsageError if another one is asked."""
+    measure = old.header.suite.get("measure")
+    regime = measure.get("regime") if isinstance(measure, dict) else None
+    if regime is None or asked in (None, regime):
+        return regime or asked
+    raise UsageError(
+        f"--like measures as '{old.path}' was, in regime '{regime}', got --regime {asked}; leave one of them out"
+    )
 
 
 def like_rows(old: resultfile.ResultFile, planned: Plan) -> dict[str, tuple[int, int]]:

@@ -16,7 +16,7 @@ from fabench import progress
 from fabench.ab import side_path, turns
 from fabench.busy import warning
 from fabench.compile_ahead import affordable, compile_ahead, work_of
-from fabench.errors import InternalError, RecordError
+from fabench.errors import InternalError, RecordError, UsageError
 from fabench.in_process import InProcessWorker
 from fabench.lock import device_lock
 from fabench.measure.peaks import limits
@@ -84,7 +84,7 @@ def execute(sides: Sequence[Prepared], notify: Callable[[str], None]) -> list[Ou
         if probe.device.type == "cuda":
             name = probe.session.gpu_uuid_hash or f"cuda-{probe.device.index}"
             stack.enter_context(device_lock(name, wait=request.wait, notify=notify))
-        writers = [stack.enter_context(open_writer(r, session_id, sides)) for r in sides]
+        writers = open_writers(sides, session_id, stack)
         if busy := warning(probe):
             notify(busy)
         poller = stack.enter_context(Poller(probe.device))
@@ -141,6 +141,8 @@ def run_rounds(lines: Sequence[Line], rounds: int, display: progress.Progress) -
         for line in lines:
             line.compile(display)
         for round_, side in order:
+            if len(lines) == 2:
+                display.note(f"round {round_ + 1} of {rounds}, side {'ab'[side]}")
             lines[side].round(round_)
     except KeyboardInterrupt:
         return True
@@ -184,6 +186,24 @@ def remaining(ready: Prepared) -> Prepared:
         notes=(*ready.plan.notes, note),
     )
     return replace(ready, plan=plan)
+
+
+def open_writers(sides: Sequence[Prepared], session_id: str, stack: ExitStack) -> list[Writer]:
+    """A result file a side, or none at all: half of an A/B run would only be in the way of the next."""
+    out = sides[0].request.out
+    if out is not None and len(sides) == 2:
+        for path in (side_path(out, side) for side in range(2)):
+            if path.exists():
+                raise UsageError(f"'{path}' must not exist yet; choose another --out")
+    writers: list[Writer] = []
+    try:
+        for ready in sides:
+            writers.append(stack.enter_context(open_writer(ready, session_id, sides)))
+    except RecordError:
+        for begun in writers:
+            begun.path.unlink(missing_ok=True)
+        raise
+    return writers
 
 
 def open_writer(ready: Prepared, session_id: str, sides: Sequence[Prepared]) -> Writer:

@@ -136,9 +136,8 @@ def command(
             return
         outcomes = runner.execute(sides, tell)
     results = [resultfile.read(outcome.path, allow_partial=True) for outcome in outcomes]
-    for result in results:
-        say(show([result], format_, width=terminal_width()))
-        tell(f"\n{result.path}")
+    say(show(results, format_, width=terminal_width()))
+    tell("\n" + "\n".join(result.path for result in results))
     if any(outcome.interrupted for outcome in outcomes):
         sys.exit(INTERRUPTED)
     sys.exit(max(exit_code(result, failing) for result in results))
