@@ -104,6 +104,14 @@ def test_the_table_of_cards_names_a_source_for_each() -> None:
         assert card.sms
 
 
+@pytest.mark.parametrize("slug", gpus.slugs())
+def test_the_ridge_shown_follows_from_the_peak_and_the_bandwidth_shown(slug: str) -> None:
+    line = in_full(explain(parse("N=8192,d=128"), gpus.named(slug))).splitlines()[1]
+
+    peak, ridge, bandwidth = map(float, re.findall(r"([0-9.]+) (?:TFLOP/s|FLOP/B|TB/s)", line))
+    assert peak / bandwidth == pytest.approx(ridge, rel=5e-4)
+
+
 def test_an_a100_at_8k_is_bound_by_memory_in_the_standard_algorithm_only() -> None:
     case = parse("N=8192,d=128,dtype=fp16,batch=1,heads=32")
     told = explain(case, gpus.named("a100-40gb"))
@@ -282,7 +290,7 @@ def test_half_a_name_gets_the_cards_that_have_it(slug: str, names: str) -> None:
         (["smoke", "--where", "N=7"], "no case of suite 'smoke' matches 'N=7'"),
         (["smoek"], "smoek"),
         (["--case", "N=64", "--gpu", "tpu"], "unknown GPU 'tpu'; known: a100-40gb"),
-        (["--case", "N=many"], "'N' must be a whole number, got 'many'"),
+        (["--case", "N=many"], "'N' must be a whole number of up to 12 digits, got 'many'"),
     ],
 )
 def test_a_wrong_option_is_a_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:

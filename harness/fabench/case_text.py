@@ -50,7 +50,7 @@ def _value(key: str, word: str) -> Any:
 
     if key in INTEGERS:
         if not re.fullmatch(r"[0-9]{1,12}", word):
-            raise wrong("a whole number")
+            raise wrong("a whole number of up to 12 digits")
         return int(word)
     if key in REALS:
         try:

@@ -110,11 +110,11 @@ def _card(explanations: Sequence[Explanation], width: int | None) -> str:
     gpu, parts = explanations[0].gpu, []
     for explanation in {explanation.case.dtype: explanation for explanation in explanations}.values():
         if explanation.peak_flops:
-            parts.append(f"{_tera(explanation.peak_flops)} TFLOP/s in {explanation.case.dtype}")
+            parts.append(f"{_given(explanation.peak_flops)} TFLOP/s in {explanation.case.dtype}")
         if explanation.ridge:
             parts[-1] += f" (ridge {significant(explanation.ridge, 4)} FLOP/B)"
     if gpu.peaks.bandwidth:
-        parts.append(f"{_tera(gpu.peaks.bandwidth)} TB/s")
+        parts.append(f"{_given(gpu.peaks.bandwidth)} TB/s")
     if gpu.sms:
         parts.append(f"{gpu.sms} SMs")
     name = f"{gpu.name}: {', '.join(parts) or 'no peaks known'}"
@@ -230,8 +230,8 @@ def in_cards(cards: Sequence[Gpu], width: int | None = None) -> str:
         [
             card.slug,
             card.name,
-            _tera(card.peaks.flops["bf16"]),
-            _tera(card.peaks.bandwidth or 0),
+            _given(card.peaks.flops["bf16"]),
+            _given(card.peaks.bandwidth or 0),
             axis_text(card.sms),
             bytes_text(card.shared_per_sm or 0),
             bytes_text(card.l2_bytes or 0),
@@ -245,3 +245,9 @@ def in_cards(cards: Sequence[Gpu], width: int | None = None) -> str:
 
 def _tera(value: float) -> str:
     return significant(value / 1e12)
+
+
+def _given(value: float) -> str:
+    """A datasheet's figure with the four digits it may have, 4.80 or 1.555: what follows from it can be checked."""
+    digits = 3 if float(f"{value:.3g}") == float(f"{value:.4g}") else 4
+    return significant(value / 1e12, digits)
