@@ -40,6 +40,7 @@ COPIES = Case(
     seed=74,
     direction=BACKWARD,
 )
+FEW_ROWS = Case(1, 2, 2048, 1, 16, kv_heads=1, dtype="fp32", inputs="one_hot", seed=1, direction=BACKWARD)
 LONG_SUM = Case(1, 2, 2048, 1, 16, kv_heads=1, dtype="fp32", seed=1, direction=BACKWARD)
 
 
@@ -50,6 +51,7 @@ LONG_SUM = Case(1, 2, 2048, 1, 16, kv_heads=1, dtype="fp32", seed=1, direction=B
         pytest.param("FlushedExp", ONE_QUERY, "expanded", id="the same in fp32"),
         pytest.param("RoundedElsewhere", COPIES, "expanded", id="equal rows round alike, so their errors add up"),
         pytest.param("RowAfterRow", LONG_SUM, "expanded", id="a sum of equal terms drifts one way"),
+        pytest.param("RowAfterRow", FEW_ROWS, "expanded", id="one of a few rows and their copies too"),
     ],
 )
 def test_a_kernel_that_rounds_as_hardware_does_passes(variant: str, case: Case, gradient_order: GradientOrder) -> None:

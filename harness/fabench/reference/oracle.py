@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,22 +15,22 @@ from fabench.names import Accuracy
 from fabench.reference.backward import Backward, KeyGradient
 from fabench.reference.forward import Family, Forward, families
 from fabench.reference.positions import Positions, hides_all
-from fabench.reference.problem import Problem, copies, folded, take
+from fabench.reference.problem import Problem, copies, folded, most, take
 from fabench.reference.result import Expected, Reference
-from fabench.reference.rounding import EXACT, Model, model
+from fabench.reference.rounding import EXACT, model
 from fabench.reference.sampling import sampled_rows
 from fabench.reference.scores import Tile
+from fabench.reference.tolerance import (
+    EXP_FLUSH,
+    FP32_SCORE_ERROR,
+    FP32_UNIT,
+    LSE_ROUNDING,
+    expected,
+    length_of,
+    longest_of,
+    norm_of,
+)
 from fabench.reference_time import SAMPLE
-
-FP32_UNIT = 2.0**-24
-"""A sum of n terms in fp32 wanders by sqrt(n) times this; one of n equal terms drifts by up to n / 2 times it."""
-FP32_SCORE_ERROR = 8 * FP32_UNIT
-"""gS: error of one fp32 score, relative to |q||k|."""
-EXP_FLUSH = 2.0**-126
-"""Where the exp of a kernel flushes to zero, whatever the dtype: P lacks as much, and dS |dP - delta| times that."""
-LSE_ROUNDING = 2.0**-20
-SLOPE_ERROR = 4 * FP32_UNIT
-"""Of the softcap's slope 1 - tanh² in fp32, which has no digits left where tanh is near 1."""
 
 Rows = Literal["full", "sampled"]
 
@@ -189,12 +188,12 @@ class _Oracle:
     def _forward_outputs(self) -> dict[str, Expected]:
         B, H = self.case.batch, self.case.heads
         count = self._attended(self.case.mask, self.rows, self.row_shape)
-        norm_v = _norm(self.problem.v.flatten(1))[:, None, None]
+        norm_v = norm_of(self.problem.v.flatten(1))[:, None, None]
         score = FP32_SCORE_ERROR * self.scale * self.reach
         noise = DTYPES[self.case.dtype].eta * norm_v + score * self.Bv
         # P = exp(S - LSE) in the place of a division by l: the rounding of LSE is common to the row.
         noise += FP32_UNIT * self.lse.abs().nan_to_num(posinf=0.0) * self.O[EXACT].norm(dim=-1)
-        O = self._expected(self.O, self.squares, self.weighted, count, noise, (B, H), self.rows, late=self.late)
+        O = expected(self.models, self.O, self.squares, self.weighted, count, noise, (B, H), self.rows, late=self.late)
         limit = LSE_ROUNDING * self.lse.abs().clamp(min=1.0) + score
         tolerance = {
             m.accuracy: torch.where(count == 0, 0.0, limit + self.score_error[m]).view(B, H, -1)
@@ -210,25 +209,59 @@ class _Oracle:
             sums.update({m: m.out(x.mul_(case.softmax_scale)) for m, x in sums.items()})
         g.dV.update({m: m.out(x) for m, x in g.dV.items()})
         squares_dQ, squares_dK = (x.mul_(s * s) for x in (self.squares_dQ, g.squares_dK))
-        norm_q, norm_k, norm_dO = (_norm(x.flatten(1)) for x in (self.problem.q, self.problem.k, self.problem.dO))
-        keys = _norm(self.problem.k)
+        norm_q, norm_k, norm_dO = (norm_of(x.flatten(1)) for x in (self.problem.q, self.problem.k, self.problem.dO))
+        keys = norm_of(self.problem.k)
         row_score = FP32_SCORE_ERROR * s * self.reach
         key_score = FP32_SCORE_ERROR * s * g.reach * (keys if self.keys is None else keys.gather(1, self.keys))
-        dP = 2.0 * _longest(self.problem.dO.flatten(1, 2)) * _longest(self.problem.v)  # at least |dP| + |delta|
+        dP = 2.0 * longest_of(self.problem.dO.flatten(1, 2)) * longest_of(self.problem.v)  # at least |dP| + |delta|
         flush = s * (eta + EXP_FLUSH * dP)
-        noise_dQ = (flush * norm_k)[:, None, None] + row_score * _length(squares_dQ)
-        noise_dK = (flush * norm_q)[:, None] + key_score * _length(squares_dK)
-        noise_dV = eta * norm_dO[:, None] + key_score * _length(g.squares_dV)
+        noise_dQ = (flush * norm_k)[:, None, None] + row_score * length_of(squares_dQ)
+        noise_dK = (flush * norm_q)[:, None] + key_score * length_of(squares_dK)
+        noise_dV = eta * norm_dO[:, None] + key_score * length_of(g.squares_dV)
         by_row = self._attended(case.mask, self.rows, self.row_shape)
         by_key = self.problem.group * self._attending(case.mask, self.keys, self.key_shape)
         rows, heads = (case.batch, case.heads), (case.batch, case.kv_heads)
         weighted_dQ, weighted_dK = s * self.weighted_dQ.sqrt(), s * g.weighted_dK.sqrt()
         weighted_dV, delta = g.weighted_dV.sqrt(), s * self.delta_error
+        of_rows, of_keys = most(self.problem.row_copies), most(self.problem.key_copies)
         slope_dQ, slope_dK = s * self.flat_dQ.sqrt(), s * g.flat_dK.sqrt()
         return {
-            "dQ": self._expected(self.dQ, squares_dQ, weighted_dQ, by_row, noise_dQ, rows, self.rows, delta, slope_dQ),
-            "dK": self._expected(g.dK, squares_dK, weighted_dK, by_key, noise_dK, heads, self.keys, slope=slope_dK),
-            "dV": self._expected(g.dV, g.squares_dV, weighted_dV, by_key, noise_dV, heads, self.keys),
+            "dQ": expected(
+                self.models,
+                self.dQ,
+                squares_dQ,
+                weighted_dQ,
+                by_row,
+                noise_dQ,
+                rows,
+                self.rows,
+                delta,
+                slope_dQ,
+                copies=of_keys,
+            ),
+            "dK": expected(
+                self.models,
+                g.dK,
+                squares_dK,
+                weighted_dK,
+                by_key,
+                noise_dK,
+                heads,
+                self.keys,
+                slope=slope_dK,
+                copies=of_rows,
+            ),
+            "dV": expected(
+                self.models,
+                g.dV,
+                g.squares_dV,
+                weighted_dV,
+                by_key,
+                noise_dV,
+                heads,
+                self.keys,
+                copies=of_rows,
+            ),
         }
 
     def _attended(self, mask: Mask, rows: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
@@ -248,69 +281,3 @@ class _Oracle:
         if mask.left is not None:
             high = torch.minimum(high, index - mask.offset + mask.left + 1)
         return (high - low).clamp(min=0).expand(shape)
-
-    def _expected(
-        self,
-        values: dict[Model, torch.Tensor],
-        squares: torch.Tensor,
-        weighted: torch.Tensor,
-        count: torch.Tensor,
-        noise: torch.Tensor,
-        heads: tuple[int, int],
-        rows: torch.Tensor | None,
-        delta_error: torch.Tensor | float = 0.0,
-        slope: torch.Tensor | float = 0.0,
-        late: Mapping[Model, torch.Tensor] = MappingProxyType({}),
-    ) -> Expected:
-        """N_r = |T^m - T*| + u/2 |T*| + u/4 A + u/2 delta's error + fp32 sums + noise, a row; 0 for contract zeros.
-
-        Class B adds u/2 (Σ P²S²|V|²)^½ (`weighted`), for its scores are off by u|S|, and u (Σ W²K²)^½ without the
-        softcap's slope (`slope`), for that is off by 2u: one emulated draw of either may be small by chance. `late` is
-        |T^m - T*| of an O whose P is rounded after the division. `squares` is A² by channel; `count` how many terms the
-        row sums, 0 making it a contract zero; `noise` the underflow and what fp32 scores and LSE are off by.
-        """
-        exact = values[EXACT]
-        length, A, empty = exact.norm(dim=-1), _length(squares), count == 0
-        drift = length + length.square() / torch.where(A > 0, A, 1.0) / 8  # a sum of equal terms drifts one way
-        noise = noise + FP32_UNIT * count.sqrt() * drift + SLOPE_ERROR * slope
-        tolerance: dict[Accuracy, torch.Tensor] = {}
-        errors: dict[Accuracy, float] = {}
-        for m in self.models:
-            difference = values[m] - exact
-            emulated = torch.maximum(difference.norm(dim=-1), late[m]) if m in late else difference.norm(dim=-1)
-            N = emulated + m.unit / 2 * (length + delta_error) + m.unit / 4 * A + noise
-            assert m.accuracy is not None
-            if m.accuracy == "B":
-                N = N + m.unit / 2 * weighted + m.unit * slope
-            tolerance[m.accuracy] = torch.where(empty, 0.0, N).view(*heads, -1)
-            errors[m.accuracy] = float(difference.abs().max()) if difference.numel() else 0.0
-        even = exact.shape[-1] ** -0.5
-        share = squares.sqrt_().div_(torch.where(A > 0, A, 1.0)[..., None]).clamp_(min=even)
-        return Expected(
-            exact.view(*heads, -1, exact.shape[-1]),
-            tolerance,
-            empty.reshape(*heads, -1),
-            share.to(torch.float32).view(*heads, -1, exact.shape[-1]),
-            errors,
-            None if rows is None else rows.view(*heads, -1),
-        )
-
-
-def _norm(x: torch.Tensor) -> torch.Tensor:
-    """Euclidean norm of the last dim, in fp64."""
-    norm: torch.Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
-    return norm
-
-
-def _longest(x: torch.Tensor) -> torch.Tensor:
-    """Norm of the longest row of each head [heads]; 0 where there is none."""
-    return (
-        torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64).amax(-1)
-        if x.shape[1]
-        else x.new_zeros(x.shape[0], dtype=torch.float64)
-    )
-
-
-def _length(squares: torch.Tensor) -> torch.Tensor:
-    """Norm of rows given by the squares of their elements."""
-    return squares.sum(-1).sqrt()

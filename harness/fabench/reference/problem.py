@@ -104,6 +104,11 @@ def copies(counts: torch.Tensor | None, heads: slice, positions: Positions) -> t
     return 1.0 if counts is None else take(counts, heads, positions)
 
 
+def most(counts: torch.Tensor | None) -> float:
+    """How often the most frequent row occurs."""
+    return 1.0 if counts is None else float(counts.max())
+
+
 def folded(positions: Positions, group: int) -> Positions:
     """Positions of a block of rows repeated for each query head of the group; per-head ones are folded already."""
     if positions.index.dim() == 2 or group == 1:
