@@ -72,6 +72,24 @@ def test_rounds_of_two_sessions_are_refused_until_they_are_renumbered(tmp_path):
     assert merged.header.planned_rows == 3 * 72
 
 
+def test_what_cannot_be_one_file_is_not_sent_on_to_renumber(tmp_path):
+    sides = [rounds_file(tmp_path, side, side, "s", header={"ab_side": side}) for side in "ab"]
+    refused = merge(*sides, "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "must have one side of an --ab run, got a and b" in refused.output
+    divided = merge(shard(tmp_path, 1), shard(tmp_path, 2, of=3), "--out", tmp_path / "out")
+    assert "must be shards of one division, got 1/2, 2/3" in divided.output
+
+
+def test_a_truncated_file_is_refused_without_naming_an_option_that_merge_lacks(tmp_path):
+    files = [shard(tmp_path, 1), shard(tmp_path, 2)]
+    files[1].write_text("".join(files[1].read_text().splitlines(keepends=True)[:-1]))
+    refused = merge(*files, "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "complete it with 'fabench run --resume'" in refused.output
+    assert "--allow-partial" not in refused.output
+
+
 def test_one_file_given_twice_is_refused(tmp_path):
     file = shard(tmp_path, 1)
     assert merge(file, file, "--out", tmp_path / "out").exit_code == 2

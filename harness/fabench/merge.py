@@ -51,13 +51,19 @@ def merge(paths: Sequence[str | os.PathLike[str]], out: Path, *, renumber: bool 
     measured: dict[int, int] = {}
     files: list[ResultFile] = []
     offsets: list[int] = []
+    header: Header | None = None
     for index, path in enumerate(str(os.fspath(path)) for path in paths):
         offset = max((number for _, number in latest), default=-1) + 1 if renumber else 0
-        file, rows = fold(path, lambda row: (row.row_id, row.round, row.attempt, row.status, _samples(row)))
+        file, rows = fold(
+            path, lambda row: (row.row_id, row.round, row.attempt, row.status, _samples(row)), allow_partial=None
+        )
         if file.header.schema_ != SCHEMA:
             raise RecordError(
                 f"schema '{file.header.schema_}' must be {SCHEMA} to be merged: fields would be lost", path, 1
             )
+        files.append(file)
+        offsets.append(offset)
+        header = joined([one.header for one in files], [one.path for one in files])
         for row_id, number, attempt, status, samples in rows:
             place = row_id, number + offset, attempt
             if (other := places.setdefault(place, index)) != index:
@@ -73,9 +79,8 @@ def merge(paths: Sequence[str | os.PathLike[str]], out: Path, *, renumber: bool 
                 )
             if (known := latest.get(place[:2])) is None or known[0] < attempt:
                 latest[place[:2]] = attempt, status
-        files.append(file)
-        offsets.append(offset)
-    header = joined([file.header for file in files], [file.path for file in files], len({n for _, n in latest}))
+    assert header is not None  # there are two files or more
+    header = header.model_copy(update={"rounds": len({number for _, number in latest})})
     complete = all(file.complete for file in files)
     counts = Counter(status for _, status in latest.values())
     written = sum(file.rows_written for file in files)
@@ -89,8 +94,8 @@ def _samples(row: Row) -> int | None:
     return hash((row.row_id, row.env_id, *row.samples_ns)) if row.samples_ns else None
 
 
-def joined(headers: Sequence[Header], paths: Sequence[str], rounds: int) -> Header:
-    """The header of the whole. Raises UsageError where headers that must agree do not."""
+def joined(headers: Sequence[Header], paths: Sequence[str]) -> Header:
+    """The header of the whole, but for its rounds. Raises UsageError where headers that must agree do not."""
     first = headers[0]
     for path, header in zip(paths, headers, strict=True):
         for what, mine, theirs in (
@@ -112,7 +117,6 @@ def joined(headers: Sequence[Header], paths: Sequence[str], rounds: int) -> Head
             "argv": ["fabench", "merge", *paths],
             "filter": joined_filter([header.filter for header in headers], paths),
             "planned_rows": sum(header.planned_rows for header in headers),
-            "rounds": rounds,
             "harness": first.harness
             if same_code
             else first.harness.model_copy(update={"git_sha": None, "dirty": None}),

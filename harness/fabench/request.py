@@ -77,7 +77,7 @@ class Prepared:
 
 def prepare(request: Request, interpreter: Interpreter = HERE) -> Prepared:
     """Read the suite, ask what is here, and plan. Raises UsageError subclasses; nothing has been written yet."""
-    old = None if request.like is None else resultfile.read(request.like)
+    old = None if request.like is None else resultfile.read(request.like, allow_partial=None)
     regime = request.regime if old is None else like_regime(old, request.regime)
     loaded = suite.load(request.suite).override(regime=regime, rounds=request.rounds, seconds=request.seconds)
     where = None if request.where is None else Condition.parse(request.where)

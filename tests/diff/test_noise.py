@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import random
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from diff_files import CASES, diff, table, write
+from fabench.cli import calibrate_noise
 from fabench.diff import load, noise
 from fabench.diff.tau import between_cards, between_sessions, pooled
 from fabench.errors import RecordError, UsageError
@@ -296,3 +298,32 @@ def test_calibrate_is_a_command(tmp_path):
     refused = CliRunner().invoke(main, ["calibrate", *files])
     assert refused.exit_code == 2
     assert "which only --noise takes" in refused.output
+
+
+def test_a_session_that_began_at_no_time_is_refused_and_spoils_no_file(tmp_path, calibration):
+    before = calibration.read_bytes()
+    odd = write(tmp_path / "odd", table(1), session_id="odd", header={"started": "yesterday"})
+    with pytest.raises(UsageError, match="must have begun at an ISO 8601 time"):
+        noise.append(calibration, [load(odd)])
+    assert calibration.read_bytes() == before
+
+
+def test_a_full_disk_leaves_the_noise_file_as_it_was(tmp_path, calibration, monkeypatch):
+    def full(path, text, encoding):
+        path.write_bytes(text.encode()[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = calibration.read_bytes()
+    side = load(write(tmp_path / "more", table(1), session_id="more"))
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        noise.append(calibration, [side])
+    assert calibration.read_bytes() == before
+    assert not list(calibration.parent.glob("*.tmp"))
+
+
+def test_classes_are_listed_by_time(tmp_path, calibration):
+    text = calibrate_noise.describe(noise.load(calibration, 6, 3))
+    assert [line.split(", ")[2].split(":")[0] for line in text.splitlines()[1:]] == [
+        name for name, _ in noise.BUCKETS_NS if f" {name}:" in text
+    ]

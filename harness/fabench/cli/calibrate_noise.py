@@ -38,7 +38,8 @@ def calibrate_noise(
         check_targets([out], list(map(Path, files)))
         if out.exists():
             noise.read(out)  # it is added to: a file that is none is refused before the work
-    sides = [load(path) for path in (files or [str(_measure(suite, rounds, device, where))])]
+    paths = files or [str(_measure(suite, rounds, device, where))]
+    sides = [load(path, allow_partial=None) for path in paths]
     identities = [env.identity for side in sides for env in side.file.envs.values()]
     if not identities:
         raise UsageError(f"'{sides[0].path}' must hold the env of its session, and has none")
@@ -49,15 +50,18 @@ def calibrate_noise(
 
 def describe(found: Noise) -> str:
     """The noise file in words: what is calibrated, and what it takes to calibrate the rest."""
-    from fabench.diff import Thresholds
+    from fabench.diff import Thresholds, noise
 
     limits = Thresholds()
     measured = f"{counted(found.sessions, 'session')} on {counted(found.cards, 'card')}, newest {found.newest:%Y-%m-%d}"
+    names = dict(noise.BUCKETS_NS)
     lines = [
         f"  between {'sessions' if kind == 'session' else 'cards'}, {regime}, {bucket}: tau {tau.tau:.3%}, "
         f"{tau.nu:.0f} degrees of freedom, from {counted(tau.groups, 'session' if kind == 'session' else 'card')} "
         f"of {counted(tau.rows, 'row')}"
-        for (kind, regime, bucket), tau in sorted(found.classes.items())
+        for (kind, regime, bucket), tau in sorted(
+            found.classes.items(), key=lambda one: (one[0][0] != "session", one[0][1], [*names].index(one[0][2]))
+        )
     ]
     if not lines:
         needs = f"needs {limits.calibration_sessions} sessions that a boot or an hour lies between"

@@ -76,7 +76,7 @@ class NoiseFile(_Model):
     schema_: Literal["fabench-noise/1.0"] = Field(default="fabench-noise/1.0", alias="schema")
     model: str
     """The card, as identities name it."""
-    sessions: list[SessionNoise] = []
+    sessions: list[SessionNoise] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,17 @@ def find(identity: Identity) -> Path | None:
 
 
 def observe(side: Side) -> SessionNoise:
-    """What one result file says of its session. Raises UsageError if it has several sessions or no row of 2 rounds."""
+    """What one result file says of its session.
+
+    Raises UsageError if it has several sessions, no time at which it began, or no row of 2 rounds.
+    """
     envs = list(side.file.envs.values())
+    try:
+        _time(side.file.header.started)
+    except ValueError as error:  # kept, it would spoil the noise file for good
+        raise UsageError(
+            f"'{side.path}' must have begun at an ISO 8601 time to calibrate noise with: {error}"
+        ) from None
     if len({env.session_id for env in envs}) != 1:
         raise UsageError(f"'{side.path}' must hold one session to calibrate noise with, got {len(envs)}")
     rows = []
@@ -181,9 +190,13 @@ def append(path: str | os.PathLike[str], sides: Iterable[Side]) -> NoiseFile:
     sessions |= {session.session_id: session for session in map(observe, sides)}
     file = NoiseFile(model=models.pop(), sessions=sorted(sessions.values(), key=lambda s: s.started))
     scratch = Path(f"{os.fspath(path)}.tmp")
+    text = file.model_dump_json(indent=1, exclude_none=True, by_alias=True) + "\n"
     with writing(Path(path)):
-        scratch.write_text(file.model_dump_json(indent=1, exclude_none=True, by_alias=True) + "\n", encoding="utf-8")
-        os.replace(scratch, path)
+        try:
+            scratch.write_text(text, encoding="utf-8")
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
     return file
 
 
@@ -224,7 +237,7 @@ def estimate(path: str, file: NoiseFile, sessions: int, cards: int) -> Noise:
             classes["session", *key] = tau
             if (wide := between_cards(rows, tau)) and wide.groups >= cards:
                 classes["device", *key] = wide
-    newest = max((_time(s.started) for s in counted), default=datetime.fromtimestamp(0, UTC))
+    newest = max(_time(s.started) for s in counted)
     return Noise(
         path=path,
         model=file.model,

@@ -97,8 +97,8 @@ class Side:
         return names.pop() if len(names) == 1 else None
 
 
-def load(path: str | os.PathLike[str], *, allow_partial: bool = False) -> Side:
-    """Read a result file. Raises RecordError, with file and line, for any damage."""
+def load(path: str | os.PathLike[str], *, allow_partial: bool | None = False) -> Side:
+    """Read a result file; `allow_partial` as `resultfile.read` has it. Raises RecordError, with file and line."""
     folded = _Fold()
     file, rounds = fold(path, folded.keep, allow_partial=allow_partial)
     return folded.side(file, rounds)

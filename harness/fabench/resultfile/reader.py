@@ -117,11 +117,12 @@ def iter_records(path: str | os.PathLike[str], *, samples: bool = True) -> Itera
         raise lines.torn
 
 
-def read(path: str | os.PathLike[str], *, allow_partial: bool = False, samples: bool = True) -> ResultFile:
+def read(path: str | os.PathLike[str], *, allow_partial: bool | None = False, samples: bool = True) -> ResultFile:
     """Read and check a whole file.
 
     `samples=False` leaves `samples_ns` null once it is validated, which is what a comparison of medians needs of a big
-    file. `allow_partial` reads a truncated file as far as it goes, saying so in `warnings`. Raises RecordError.
+    file. `allow_partial` reads a truncated file as far as it goes, saying so in `warnings`; None refuses it as False
+    does, for a command that has no option to allow it. Raises RecordError.
     """
     result, rows = fold(path, lambda row: row, allow_partial=allow_partial, samples=samples)
     result.rows = rows
@@ -129,7 +130,7 @@ def read(path: str | os.PathLike[str], *, allow_partial: bool = False, samples: 
 
 
 def fold(
-    path: str | os.PathLike[str], keep: Callable[[Row], T], *, allow_partial: bool = False, samples: bool = True
+    path: str | os.PathLike[str], keep: Callable[[Row], T], *, allow_partial: bool | None = False, samples: bool = True
 ) -> tuple[ResultFile, list[T]]:
     """As `read`, holding of every row that counts only what `keep` makes of it: for files of 100,000 rows and more.
 
@@ -233,7 +234,7 @@ class _Check(Generic[T]):
     def _add_footer(self, footer: Footer) -> None:
         self.result.footer, self.after_footer = footer, 0
 
-    def finish(self, allow_partial: bool) -> ResultFile:
+    def finish(self, allow_partial: bool | None) -> ResultFile:
         lines, result = self.lines, self.result
         result.torn_bytes = lines.torn_bytes
         if lines.newer:
@@ -242,7 +243,10 @@ class _Check(Generic[T]):
         if why := self._truncated():
             if not allow_partial:
                 line = lines.number if lines.torn else None
-                raise RecordError(f"{why}; read what is there with --allow-partial", lines.path, line)
+                help_ = "complete it with 'fabench run --resume'"
+                if allow_partial is not None:
+                    help_ = "read what is there with --allow-partial"
+                raise RecordError(f"{why}; {help_}", lines.path, line)
             result.truncated = why
             result.warnings.append(f"{lines.path}: {why}; what is missing is not shown")
         return result
