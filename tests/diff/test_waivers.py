@@ -51,6 +51,20 @@ def test_a_slowdown_past_the_bound_fails(tmp_path, files):
     assert "excuses no row" in result.output
 
 
+def test_a_waiver_that_matches_no_row_is_not_taken_for_one_that_is_not_needed(tmp_path, files):
+    output = diff(*files, "--waivers", toml(tmp_path, GOOD.replace("online", "onlien"))).output
+    assert "(matches no row)" in output
+    needless = toml(tmp_path, GOOD.replace("online N=4096", "online N=1024"))
+    assert "(excuses no row)" in diff(*files, "--waivers", needless).output
+
+
+def test_a_reason_of_several_lines_is_one_line_that_no_ci_server_obeys(tmp_path, files):
+    text = GOOD.replace('"new tile scheduler"', '"""new\n::error::tile\n scheduler"""')
+    output = diff(*files, "--waivers", toml(tmp_path, text), "--annotations").output
+    assert "new ::error::tile scheduler" in output
+    assert not any(line.startswith("::error::tile") for line in output.splitlines())
+
+
 def test_an_expired_waiver_excuses_nothing_and_says_so(tmp_path, files):
     result = diff(*files, "--waivers", toml(tmp_path, GOOD.replace("2099", "2020")))
     assert result.exit_code == 1

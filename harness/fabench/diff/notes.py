@@ -168,6 +168,8 @@ def _waivers(found: Comparison) -> list[str]:
     today, out = found.options.now.date(), []
     for waiver in found.options.waivers:
         state = f"excuses {counted(used[waiver.place], 'row')}" if used[waiver.place] else "excuses no row"
+        if not any(waiver.names(row.pair.row_id, row.pair.case, row.pair.backend) for row in found.rows):
+            state = "matches no row"
         if waiver.expired(today):
             state = "EXPIRED, excuses nothing"
         out.append(f"waiver {waiver.text()} ({state})")

@@ -113,4 +113,5 @@ def _waiver(table: dict[str, Any], place: str) -> Waiver:
         raise LocatedError(f"'where': {error}", place) from None
     except UsageError as error:
         raise LocatedError(str(error), place) from None
-    return Waiver(row, condition, tuple(verdicts), share, expires, reason, place)
+    # in one line: a report prints it, and a CI server obeys lines that begin with "::"
+    return Waiver(row, condition, tuple(verdicts), share, expires, " ".join(reason.split()), place)
