@@ -155,4 +155,4 @@ def test_every_waiver_is_listed_used_or_not(tmp_path, files):
     unused = GOOD.replace("online N=4096 *", "nothing like it").replace("scheduler", "other")
     output = diff(*files, "--waivers", toml(tmp_path, GOOD + unused)).output
     assert "(excuses 1 row)" in output
-    assert "(excuses no row)" in output
+    assert "(matches no row)" in output
