@@ -239,3 +239,31 @@ def test_a_waivers_bound_is_held_against_the_fall_and_not_against_times_of_two_c
     canary = {"gemm_flops": {"bf16": rf.GEMM_FLOPS * speed}, "copy_bandwidth": rf.COPY_BANDWIDTH * speed}
     files = cards(tmp_path, factor=1 / speed, factors={(LONG[0], "triton-flash"): 1.12 / speed}, canary=canary)
     assert diff(*files, "--cross-gpu", "--gate-efficiency", "5%", "--waivers", waivers).exit_code == code
+
+
+def test_a_gate_on_efficiency_that_could_judge_nothing_says_so(tmp_path):
+    rows = [r for r in table(2, cases=LONG) if r.round == 0]
+    old = write(tmp_path / "old.jsonl", [r for r in table(1, cases=LONG) if r.round == 0])
+    new = write(tmp_path / "new.jsonl", rows, session_id="other", **H100)
+    result = diff(old, new, "--cross-gpu", "--gate-efficiency", "5%")
+    assert "--gate-efficiency judged 0 of 6 rows timed on both cards" in result.output
+    assert "--gate-efficiency judged" not in diff(*cards(tmp_path), "--cross-gpu", "--gate-efficiency", "5%").output
+    assert "--gate-efficiency judged" not in diff(old, new, "--cross-gpu").output
+
+
+def test_explain_prints_what_the_efficiency_gate_looked_at(tmp_path):
+    files = cards(tmp_path, factors={(LONG[0], "triton-flash"): 1 / 0.75 * 1.12})
+    row = rf.row_id(LONG[0], "triton-flash")
+    output = diff(*files, "--cross-gpu", "--gate-efficiency", "5%", "--explain", row).output
+    assert "verdict LESS_EFFICIENT" in output
+    assert "share of roofline   0.384" in output
+    assert "new/old of it       0.89" in output
+    assert "speed against       sdpa-flash: x 0.769" in output
+
+
+def test_a_share_below_one_percent_is_not_called_none():
+    from fabench.views.diff_cross import _percent
+
+    assert [_percent(share) for share in (0.0, 0.00004, 0.0036, 0.0099, 0.01, 0.714)] == [
+        "0%", "0.004%", "0.4%", "1%", "1%", "71%",
+    ]  # fmt: skip

@@ -341,3 +341,15 @@ def test_a_table_of_very_many_bad_rows_is_cut_and_says_so(tmp_path):
     output = diff(old, new).output
     assert "20 more rows (REGRESSED) are not shown: --all shows them" in output
     assert output.count("REGRESSED\n") == 200
+
+
+def test_explain_prints_one_line_for_what_a_kernel_said_and_no_nan(tmp_path):
+    old = write(tmp_path / "old", [*rounds(CASES[0], count=10), *rounds(CASES[1], count=1)])
+    said = failing(CASES[0], "sdpa-flash", "crashed", message="boom\n::error::obeyed\n")
+    new = write(tmp_path / "new", [*said, *rounds(CASES[1], count=1)])
+    output = diff(old, new, "--explain", rf.row_id(CASES[0], "sdpa-flash")).output
+    assert "crashed: boom ::error::obeyed" in output
+    assert not any(line.startswith("::") for line in output.splitlines())
+    once = diff(old, new, "--explain", rf.row_id(CASES[1], "sdpa-flash")).output
+    assert "SE                  not known, 0.00 degrees of freedom" in once
+    assert "nan" not in once

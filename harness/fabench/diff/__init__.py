@@ -15,7 +15,7 @@ noise.py      the session-to-session noise of a card, from A/A sessions
 from __future__ import annotations
 
 from fabench.diff.compare import Comparison, Options, RowDiff, compare_files
-from fabench.diff.cross import side_by_side
+from fabench.diff.cross import side_by_side, unjudged
 from fabench.diff.gate import Gate, decide
 from fabench.diff.geomean import geomeans
 from fabench.diff.notes import footnotes
@@ -41,6 +41,8 @@ __all__ = [
 def judge(old: Side, new: Side, options: Options) -> Report:
     """Compare two files and decide. Raises UsageError if they have no row in common."""
     found, view = compare_files(old, new, options), None
+    notes: list[str] = []
     if options.cross_gpu:
         found, view = side_by_side(found)
-    return Report(found, decide(found), tuple(geomeans(found)), tuple(footnotes(found)), view)
+        notes = unjudged(view) if options.gate_efficiency is not None else []
+    return Report(found, decide(found), tuple(geomeans(found)), (*notes, *footnotes(found)), view)

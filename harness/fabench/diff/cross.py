@@ -17,6 +17,7 @@ from fabench.diff.evidence import quantile
 from fabench.diff.side import Side
 from fabench.diff.thresholds import percent
 from fabench.records import CostRecord
+from fabench.text import counted
 
 Interval = tuple[float, float | None, float | None]
 """A ratio and its 95 % interval; None where there are too few rounds."""
@@ -79,6 +80,21 @@ def side_by_side(found: Comparison) -> tuple[Comparison, Cross]:
         by_id = {row.pair.row_id: row for row in judged}
         rows = tuple(replace(r, row=by_id[r.row.pair.row_id]) for r in rows)
     return found, Cross(anchor, rows, tuple(_winners(found)))
+
+
+def unjudged(cross: Cross) -> list[str]:
+    """How many rows an efficiency gate could not judge, as a note: a gate that sees nothing must not look like one."""
+    judged = sum(
+        any(ratio is not None and ratio[2] is not None for ratio in (row.eta_ratio, row.anchor_ratio))
+        for row in cross.rows
+    )
+    left = len(cross.rows) - judged
+    if not left and judged:
+        return []
+    why = "one round, or neither efficiency nor anchor"
+    return [
+        f"--gate-efficiency judged {judged} of {counted(len(cross.rows), 'row')} timed on both cards; others: {why}"
+    ]
 
 
 def _baseline(found: Comparison) -> str | None:

@@ -35,8 +35,13 @@ def _cross_cells(row: CrossRow, notes: Notes) -> tuple[Cell, ...]:
 
 
 def _share(measured: float | None, sheet: float | None) -> str:
-    beside = "" if sheet is None else f" ({sheet:.0%})"
-    return f"{measured:.0%}{beside}" if measured is not None else f"-{beside}"
+    beside = "" if sheet is None else f" ({_percent(sheet)})"
+    return f"{_percent(measured)}{beside}" if measured is not None else f"-{beside}"
+
+
+def _percent(share: float) -> str:
+    """Whole percent, below 1 % the first digit that is not 0: what is there is not called none."""
+    return f"{share:.0%}" if share >= 0.01 else f"{100 * share:.1g}%"
 
 
 def _ratio(ratio: Interval | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabench.diff.compare import Comparison, RowDiff, cycles
+from fabench.diff.cross import Cross, CrossRow, Interval
 from fabench.diff.gate import gates
 from fabench.diff.report import Report
 from fabench.diff.side import Side
@@ -26,14 +27,15 @@ def explain(report: Report, row_id: str) -> str:
 
     `row_id` may be shortened to as many characters as name one row. Raises UsageError for none or several.
     """
-    return "\n\n".join(_account(report.found, row) for row in _find(report.found, row_id))
+    return "\n\n".join(_account(report, row) for row in _find(report.found, row_id))
 
 
-def _account(found: Comparison, row: RowDiff) -> str:
+def _account(report: Report, row: RowDiff) -> str:
+    found = report.found
     words = ",".join(sorted(found.options.fail_on)) or "none"
     lines = [
         f"row {row.pair.row_id}: {row.pair.backend} {row.pair.case.label()}",
-        f"verdict {row.verdict}: {MEANING[row.verdict]}" + (f"; {row.reason}" if row.reason else ""),
+        f"verdict {row.verdict}: {MEANING[row.verdict]}" + (f"; {_line(row.reason)}" if row.reason else ""),
         f"gates: {'yes' if gates(found, row) else 'no'} (--fail-on {words})",
         *([f"waived: {row.waiver.text()}"] if row.waiver else []),
         f"rerun: {rerun(found, row)}",
@@ -43,6 +45,8 @@ def _account(found: Comparison, row: RowDiff) -> str:
     ]
     if row.at is not None:
         lines += ["", *_link(found, row, row.at), "", *_numbers(found, row.at)]
+    if report.cross is not None:
+        lines += [line for one in report.cross.rows if one.row == row for line in ("", *_cross(report.cross, one))]
     return "\n".join(lines)
 
 
@@ -63,7 +67,9 @@ def _rounds(side: Side, place: int | None, which: str) -> Iterator[str]:
     if place is None:
         yield f"{which}: absent"
         return
-    yield f"{which}: {side.path}: {side.status[place]}" + (f": {m}" if (m := side.messages.get(place)) else "")
+    yield f"{which}: {side.path}: {side.status[place]}" + (
+        f": {_line(message)}" if (message := side.messages.get(place)) else ""
+    )
     latest: dict[int, Row] = {}
     for record in iter_records(side.path):
         if isinstance(record, Row) and record.row_id == side.rows[place].row_id:
@@ -119,23 +125,54 @@ def _link(found: Comparison, row: RowDiff, at: int) -> Iterator[str]:
 def _numbers(found: Comparison, at: int) -> Iterator[str]:
     e, limits = found.evidence, found.options.limits
     yield f"d (Hodges-Lehmann)  {e.d[at]:+.6f}  ({math.expm1(e.d[at]):+.3%})"
-    yield f"s2 of its rounds    {e.s2[at]:.4g}  (sd {_sd(e.s2[at])}), {e.s2_nu[at]:.2f} degrees of freedom"
+    yield f"s2 of its rounds    {_known(e.s2[at])}  (sd {_sd(e.s2[at])}), {e.s2_nu[at]:.2f} degrees of freedom"
     yield f"prior               s2_0 {e.prior.s2:.4g}, nu0 {e.prior.nu:.4g}, from {counted(e.prior.rows, 'row')}"
     yield f"timer floor         {found.context.floor[at]:.4g}"
-    yield f"moderated s2        {e.variance[at]:.4g}  (sd {_sd(e.variance[at])})"
+    yield f"moderated s2        {_known(e.variance[at])}  (sd {_sd(e.variance[at])})"
     yield f"Var(d) / s2         {e.scale[at]:.4f}"
     yield f"2 tau2              {2 * found.context.tau2[at]:.4g}"
-    yield f"SE                  {e.se[at]:.6f}, {e.nu[at]:.2f} degrees of freedom"
+    yield f"SE                  {_known(e.se[at], '.6f')}, {e.nu[at]:.2f} degrees of freedom"
     yield f"95 % interval       {_percent(e.low[at])} .. {_percent(e.high[at])}"
     yield f"90 % interval       {_percent(e.equivalence_low[at])} .. {_percent(e.equivalence_high[at])}"
     yield f"threshold           {e.threshold[at]:.6f}"
-    yield f"p slow, p fast      {e.p_slow[at]:.4g}, {e.p_fast[at]:.4g}"
+    yield f"p slow, p fast      {_known(e.p_slow[at])}, {_known(e.p_fast[at])}"
     yield (
         f"after correction    {e.adjusted_slow[at]:.4g}, {e.adjusted_fast[at]:.4g} "
         f"(Benjamini-Hochberg over {counted(e.tests, 'row')}; at most q = {limits.q})"
     )
     yield f"Mann-Whitney guard  {e.guard_slow[at]:.4g}, {e.guard_fast[at]:.4g} (at most {limits.guard_p})"
     yield f"slow {bool(e.slow[at])}, fast {bool(e.fast[at])}, same {bool(e.same[at])}"
+
+
+def _cross(cross: Cross, row: CrossRow) -> Iterator[str]:
+    """What the efficiency gate looks at."""
+    if row.note:
+        yield f"efficiency          none: {row.note}"
+    elif row.old_eta is not None and row.new_eta is not None:
+        yield f"share of roofline   {row.old_eta:.4g} in old, {row.new_eta:.4g} in new"
+        yield f"new/old of it       {_ratio(row.eta_ratio)}"
+    if row.old_to_anchor is not None and row.new_to_anchor is not None:
+        speeds = f"x {row.old_to_anchor:.4g} in old, x {row.new_to_anchor:.4g} in new"
+        yield f"speed against       {cross.anchor}: {speeds}"
+        yield f"new/old of it       {_ratio(row.anchor_ratio)}"
+
+
+def _ratio(ratio: Interval | None) -> str:
+    if ratio is None:
+        return "not known"
+    middle, low, high = ratio
+    return f"{middle:.4f}, 95 % interval " + (
+        "not known" if low is None or high is None else f"{low:.4f} .. {high:.4f}"
+    )
+
+
+def _line(text: str) -> str:
+    """The text in one line: a CI server obeys lines that begin with '::', and kernels print anything."""
+    return " ".join(text.split())
+
+
+def _known(value: float, form: str = ".4g") -> str:
+    return f"{value:{form}}" if math.isfinite(value) else "not known"
 
 
 def _sd(variance: float) -> str:
