@@ -353,3 +353,23 @@ def test_explain_prints_one_line_for_what_a_kernel_said_and_no_nan(tmp_path):
     once = diff(old, new, "--explain", rf.row_id(CASES[1], "sdpa-flash")).output
     assert "SE                  not known, 0.00 degrees of freedom" in once
     assert "nan" not in once
+
+
+def test_no_line_of_a_report_begins_with_what_a_file_says(tmp_path):
+    said = failing(CASES[0], "sdpa-flash", "crashed", message="boom\n::error::obeyed")
+    old = write(tmp_path / "old", [*rounds(CASES[0]), *rounds(CASES[1])])
+    new = write(tmp_path / "new", [*said, *rounds(CASES[1], seed=1)], header={"started": "now\n::error::obeyed"})
+    rf.mutate(new, lambda lines: [{**lines[0], "schema": "fabench/1.9", "x\n::error::obeyed": 1}, *lines[1:]])
+    for options in ((), ("--row", "N", "--col", "backend"), ("--explain", rf.row_id(CASES[0], "sdpa-flash"))):
+        output = diff(old, new, *options).output
+        assert "::error::obeyed" in output
+        assert not any(line.startswith("::") for line in output.splitlines()), options
+
+
+def test_a_pivot_says_what_is_waived(tmp_path):
+    waivers = tmp_path / "w.toml"
+    waivers.write_text('[[waiver]]\nrow = "*"\nbound = "9%"\nexpires = 2099-01-01\nreason = "known"\n')
+    files = write(tmp_path / "o", table(1)), write(tmp_path / "n", table(2, factors={SLOW: 1.05}))
+    output = diff(*files, "--row", "N", "--col", "backend", "--waivers", waivers).output
+    assert "REGRESSED (waived) ¹" in output
+    assert "¹ waived: known (until 2099-01-01)" in output

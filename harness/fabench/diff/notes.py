@@ -20,7 +20,11 @@ CLOCK_NOTE = 0.005
 
 
 def footnotes(found: Comparison) -> list[str]:
-    """Sentences for under the table, most important first."""
+    """Sentences for under the table, most important first, each in one line whatever the files hold."""
+    return [" ".join(line.split()) for line in _sentences(found)]
+
+
+def _sentences(found: Comparison) -> list[str]:
     return [
         *found.old.file.warnings,
         *found.new.file.warnings,

@@ -82,14 +82,18 @@ def pivot(
 
 def _pivot_cell(found: Comparison, row: RowDiff, notes: Notes) -> Cell:
     ratio = found.ratio(row)
-    marks = (notes.number(row.reason),) if row.reason else ()
+    why = [" ".join(row.reason.split())] if row.reason else []
     if row.verdict == "SAME":
         return Cell("~")
-    return Cell(f"{ratio[0]:.3f} {row.verdict}" if ratio else row.verdict, marks)
+    verdict = _verdict(row)
+    marks = tuple(sorted(map(notes.number, [*why, *_waived(row)])))
+    return Cell(f"{ratio[0]:.3f} {verdict}" if ratio else verdict, marks)
 
 
 def _header(report: Report) -> list[str]:
-    return [_file("old", report.found.old), _file("new", report.found.new)]
+    return [
+        " ".join(_file(name, side).split()) for name, side in (("old", report.found.old), ("new", report.found.new))
+    ]
 
 
 def _file(name: str, side: Side) -> str:
@@ -169,15 +173,22 @@ def _cells(found: Comparison, row: RowDiff, notes: Notes) -> tuple[Cell, ...]:
         Cell(_time(new, row.new_status)),
         Cell(f"{ratio[0]:.3f}" if ratio else "-"),
         Cell(interval),
-        Cell(row.verdict + (" (waived)" if row.waiver else ""), marks),
+        Cell(_verdict(row), marks),
     )
+
+
+def _verdict(row: RowDiff) -> str:
+    return row.verdict + (" (waived)" if row.waiver else "")
+
+
+def _waived(row: RowDiff) -> list[str]:
+    return [f"waived: {row.waiver.reason} (until {row.waiver.expires})"] if row.waiver else []
 
 
 def _doubts(found: Comparison, row: RowDiff) -> list[str]:
     """The footnotes of a row: why, what excuses it, and the flags of times that are more than unchanged."""
     texts = [" ".join(row.reason.split())] if row.reason else []
-    if row.waiver:
-        texts.append(f"waived: {row.waiver.reason} (until {row.waiver.expires})")
+    texts += _waived(row)
     if row.at is not None and row.verdict not in QUIET:
         a, b = row.pair.places
         old, new = found.old.flags[a], found.new.flags[b]
