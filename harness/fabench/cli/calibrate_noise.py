@@ -28,7 +28,7 @@ def calibrate_noise(
 ) -> None:
     """Add a session to the card's noise file, and print what the file now knows.
 
-    The session is one run of `suite` in `rounds` rounds, kept beside the noise file; or `files`, result files that are
+    The session is one run of `suite` in `rounds` rounds, kept under results/<gpu>; or `files`, result files that are
     there already, each of one session. `out` is results/<gpu>/calibration-noise.json unless named. Raises UsageError.
     """
     from fabench.diff import Thresholds, load, noise
@@ -78,4 +78,5 @@ def _measure(suite: str, rounds: int, device: str, where: str | None) -> Path:
     (outcome,) = runner.execute([prepare(request)], lambda text: click.echo(text, err=True))
     if outcome.interrupted:
         raise UsageError(f"the session was interrupted; '{outcome.path}' holds what was measured and is not used")
+    click.echo(str(outcome.path), err=True)
     return outcome.path

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 @click.option("--shard", metavar="I/N", help="Only the I-th of N parts, from 1.")
 @click.option("--row-id", "row_ids", multiple=True, metavar="ID", help="Only this row. Repeatable.")
 @click.option("--rows", type=click.Path(path_type=Path), metavar="FILE", help="Only the rows that FILE lists.")
-@click.option("--like", type=click.Path(path_type=Path), metavar="OLD", help="K and n of each row as in file OLD.")
+@click.option("--like", type=click.Path(path_type=Path), metavar="OLD", help="Regime, K and n of each row as in OLD.")
 @click.option("--ab", nargs=2, metavar="A B", help="Two sides in turns; each NAME=VALUE ..., a venv or FILE.py:fn.")
 @click.option("--in-process", is_flag=True, help="No worker process: for ncu, compute-sanitizer, cuda-gdb.")
 @click.option(
