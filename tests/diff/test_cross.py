@@ -225,6 +225,9 @@ def test_a_row_stands_beside_every_figure_for_its_problem_with_each_ones_own_tim
     for files in ((paper, mine), (mine, paper)):
         _, data = read(tmp_path, *files)
         assert sorted(round(row["ratio"], 3) for row in data["rows"]) == [0.5, 1.0, 2.0]
+    output = diff(paper, mine).output
+    assert "changed:" not in output
+    assert "canary" not in output.replace("canary_shift", "")
     row_id = rf.row_id(CASES[1], "triton-flash")
     explained = diff(paper, mine, "--explain", row_id[:6]).output
     assert all(f"triton-flash / {name} " in explained for name in ("FA2", "FA3", "cuDNN"))

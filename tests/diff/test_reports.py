@@ -373,3 +373,9 @@ def test_a_pivot_says_what_is_waived(tmp_path):
     output = diff(*files, "--row", "N", "--col", "backend", "--waivers", waivers).output
     assert "REGRESSED (waived) ¹" in output
     assert "¹ waived: known (until 2099-01-01)" in output
+
+
+def test_a_condition_that_no_common_row_meets_is_told_apart_from_files_without_common_rows(mixed):
+    refused = diff(*mixed, "--where", "N=7")
+    assert refused.exit_code == 2
+    assert re.search(r"--where 'N=7' must match a row of both files, got none of \d+ in both", refused.output)

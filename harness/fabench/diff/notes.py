@@ -141,7 +141,9 @@ def _calibration(found: Comparison) -> list[str]:
 
 
 def _environment(found: Comparison) -> list[str]:
-    out = [f"changed: {change}" for change in changes(found.old.file.envs.values(), found.new.file.envs.values())]
+    if _published(found):
+        return []
+    out = changes(found.old.file.envs.values(), found.new.file.envs.values())
     old, new = found.old.file.header.harness, found.new.file.header.harness
     if old.version != new.version:
         out.append(f"changed: fabench {old.version} -> {new.version}")
@@ -149,6 +151,11 @@ def _environment(found: Comparison) -> list[str]:
     if clocks[0] and clocks[1] and abs(math.log(clocks[1] / clocks[0])) > CLOCK_NOTE:
         out.append(f"changed: SM clock while timing {clocks[0]:.0f} -> {clocks[1]:.0f} MHz, median over rows")
     return out
+
+
+def _published(found: Comparison) -> bool:
+    """True if one of the files holds figures: they have no environment to differ from."""
+    return all(row.verdict == "PUBLISHED" for row in found.rows)
 
 
 def _clock(found: Comparison, side: Side, which: int) -> float | None:
@@ -162,7 +169,12 @@ def _clock(found: Comparison, side: Side, which: int) -> float | None:
 
 
 def _canaries(found: Comparison) -> list[str]:
-    if found.options.cross_gpu or not found.links or any(link.move is not None for link in found.links):
+    if (
+        found.options.cross_gpu
+        or _published(found)
+        or not found.links
+        or any(link.move is not None for link in found.links)
+    ):
         return []
     return ["no canary was recorded in both files: a shift of the card would go unseen"]
 

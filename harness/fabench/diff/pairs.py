@@ -44,10 +44,17 @@ def pair_up(old: Side, new: Side, where: Condition | None) -> list[Pair]:
         pairs = beside(old, new, where)
     else:
         pairs = [_pair(old, new, row_id) for row_id in dict.fromkeys([*old.index, *new.index])]
-        pairs = [pair for pair in pairs if where is None or where.matches(pair.case, pair.backend)]
-    if not any(pair.old is not None and pair.new is not None for pair in pairs):
+        if (common := sum(map(_in_both, pairs))) and where is not None:
+            pairs = [pair for pair in pairs if where.matches(pair.case, pair.backend)]
+            if not any(map(_in_both, pairs)):
+                raise UsageError(f"--where '{where}' must match a row of both files, got none of {common} in both")
+    if not any(map(_in_both, pairs)):
         raise UsageError(_nothing_in_common(old, new, where))
     return pairs
+
+
+def _in_both(pair: Pair) -> bool:
+    return pair.old is not None and pair.new is not None
 
 
 def _pair(old: Side, new: Side, row_id: str) -> Pair:

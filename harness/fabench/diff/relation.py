@@ -45,14 +45,17 @@ def identity_difference(old: Identity, new: Identity) -> str | None:
 
 
 def changes(old: Iterable[Env], new: Iterable[Env]) -> list[str]:
-    """Every difference of hardware and software between two files, for the report's notes: `torch 2.11.0 -> 2.12.0`."""
+    """Every difference of hardware and software between two files, for the report's notes.
+
+    `changed: torch 2.11.0 -> 2.12.0`, a line each, and one line a side of what the other does not have.
+    """
     before, after = _values(old), _values(new)
-    names = dict.fromkeys([*before, *after])
-    return [
-        f"{name} {_joined(before.get(name))} -> {_joined(after.get(name))}"
-        for name in names
-        if before.get(name) != after.get(name)
-    ]
+    both = [name for name in before if name in after and before[name] != after[name]]
+    out = [f"changed: {name} {_joined(before[name])} -> {_joined(after[name])}" for name in both]
+    for which, ours, theirs in (("old", before, after), ("new", after, before)):
+        if alone := [f"{name} {_joined(values)}" for name, values in ours.items() if name not in theirs]:
+            out.append(f"only in {which}: {', '.join(alone)}")
+    return out
 
 
 def _values(envs: Iterable[Env]) -> Mapping[str, set[str]]:
@@ -67,8 +70,8 @@ def _values(envs: Iterable[Env]) -> Mapping[str, set[str]]:
     return out
 
 
-def _joined(values: set[str] | None) -> str:
-    return " and ".join(sorted(values)) if values else "not there"
+def _joined(values: set[str]) -> str:
+    return " and ".join(sorted(values))
 
 
 def _text(value: object) -> str:
