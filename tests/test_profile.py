@@ -356,7 +356,7 @@ def test_a_kernel_that_dies_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_kernel_that_raises_is_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("def attention(q, k, v):\n    raise RuntimeError('no luck')\n")
+    file.write_text("def attention(q, k, v):\n    raise RuntimeError('no\\n  luck')\n")
 
     with pytest.raises(BackendError, match="'attention' must run the case, got RuntimeError: no luck"):
         session.profile(case_of("N=64,dtype=fp32"), "attention", Device("cpu", "a CPU"), [str(file)])

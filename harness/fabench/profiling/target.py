@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> None:
     except FabenchError as error:
         answer = {"error": str(error)}
     except Exception as error:
-        answer = {"error": f"'{request['backend']}' must run the case, got {type(error).__name__}: {error}"}
+        said = " ".join(str(error).split())  # a compiler's error has many lines
+        answer = {"error": f"'{request['backend']}' must run the case, got {type(error).__name__}: {said}"}
     Path(request["answer"]).write_text(json.dumps(answer))
 
 
