@@ -29,7 +29,9 @@ class Layout(NamedTuple):
 
 
 def layout(t: Tensor) -> Layout:
-    """The tensor's layout."""
+    """The tensor's layout. Raises TypeError for what is no tensor."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"q, k and v must be torch tensors, got {type(t).__name__}")
     return Layout(t.shape, t.stride(), t.dtype, t.device)
 
 

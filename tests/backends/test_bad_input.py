@@ -90,6 +90,15 @@ def test_good_tensors_pass_so_that_each_refusal_is_of_its_one_change(name: str) 
     assert O.shape == (2, 4, 33, 64)
 
 
+@pytest.mark.usefixtures("capability")
+@pytest.mark.parametrize("other", [[[1.0]], None, 3.0], ids=["list", "None", "number"])
+@pytest.mark.parametrize("place", ["q", "k", "v"])
+@pytest.mark.parametrize("name", MODULES)
+def test_what_is_no_tensor_is_refused_in_one_sentence(name: str, place: str, other: object) -> None:
+    with pytest.raises(TypeError, match=f"must be torch tensors, got {type(other).__name__}$"):
+        MODULES[name].attention(**{**good(), place: other})
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_a_device_that_is_too_old_is_refused(name: str, capability: Callable[[int, int], None]) -> None:
     capability(7, 5)
