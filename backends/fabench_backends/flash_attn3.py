@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
+from fabench.outcome import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +111,7 @@ class FlashAttention3(Backend):
                 out = attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
             except RuntimeError as error:
                 if any(words in str(error) for words in BUILT_WITHOUT):
-                    raise NotImplementedError(str(error).splitlines()[0]) from None
+                    raise NotImplementedError(first_line(error)) from None
                 raise
             O, *rest = out if isinstance(out, tuple) else (out,)
             return (O.transpose(1, 2), rest[0]) if lse else O.transpose(1, 2)

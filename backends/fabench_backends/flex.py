@@ -20,6 +20,7 @@ from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case, Mask
 from fabench.device import Device
 from fabench.dtypes import DTYPES
+from fabench.outcome import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -218,7 +219,7 @@ def refused(error: BaseException | None) -> str | None:
     """The sentence of a NotImplementedError that the compiler wrapped in errors of its own, None if there is none."""
     while error is not None:
         if isinstance(error, NotImplementedError):
-            return str(error).splitlines()[0]
+            return first_line(error)
         if quoted := QUOTED.search(str(error)):
             return quoted["message"]
         error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
