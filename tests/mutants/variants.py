@@ -141,20 +141,6 @@ class FlushedExp(Kernel):
     exp_backward = exp
 
 
-class RowAfterRow(Kernel):
-    """dK and dV add one query row after another in fp32, as one thread does."""
-
-    def over_rows(self, weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        total = torch.zeros(*weights.shape[:2], weights.shape[3], x.shape[-1])
-        for i in range(x.shape[2]):
-            total += weights[:, :, i, :, None] * x[:, :, i, None, :]
-        return total
-
-    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        heads = x.reshape(x.shape[0], like.shape[1], x.shape[1] // like.shape[1], *x.shape[2:])
-        return sum(heads.unbind(2)).to(like.dtype)
-
-
 class Right(Kernel):
     """The kernel itself."""
 
@@ -175,7 +161,6 @@ VARIANTS: dict[str, Kernel] = {
         LseFirst,
         HeadsRoundedFirst,
         FlushedExp,
-        RowAfterRow,
         SquareOnly,
     )
 }

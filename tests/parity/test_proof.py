@@ -25,7 +25,7 @@ from mutants.variants import VARIANTS
 from proof import CPU, FULL, IN_PROCESSES_OF_THEIR_OWN, KILLS, Kill, called, command, examine
 
 GALLERY = Path(__file__).resolve().parents[1] / "mutants" / "gallery.py"
-SEEDS = 20
+SEEDS = 12
 
 
 @pytest.fixture(autouse=True)

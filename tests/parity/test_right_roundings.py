@@ -22,7 +22,21 @@ class RoundedElsewhere(Kernel):
         return super().to_p(p * 0.7, dtype) / 0.7
 
 
-KERNELS: dict[str, Kernel] = {**VARIANTS, "RoundedElsewhere": RoundedElsewhere()}
+class RowAfterRow(Kernel):
+    """dK and dV add one query row after another in fp32, as one thread does."""
+
+    def over_rows(self, weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(*weights.shape[:2], weights.shape[3], x.shape[-1])
+        for i in range(x.shape[2]):
+            total += weights[:, :, i, :, None] * x[:, :, i, None, :]
+        return total
+
+    def group(self, x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        heads = x.reshape(x.shape[0], like.shape[1], x.shape[1] // like.shape[1], *x.shape[2:])
+        return sum(heads.unbind(2)).to(like.dtype)
+
+
+KERNELS: dict[str, Kernel] = {**VARIANTS, "RoundedElsewhere": RoundedElsewhere(), "RowAfterRow": RowAfterRow()}
 BACKWARD = "backward"
 FLUSHED = Case(2, 3, 1, 64, 192, kv_heads=1, dv=128, causal=True, inputs="std6", seed=51, direction=BACKWARD)
 ONE_QUERY = Case(1, 1, 1, 239, 256, dtype="fp32", scale=0.3, inputs="std3", seed=70, direction=BACKWARD)
