@@ -240,7 +240,7 @@ def attention(q, k, v):
 """
 
 
-@pytest.mark.parametrize(("suffix", "code"), [("", 0), (" * 1.1", 1)])
+@pytest.mark.parametrize(("suffix", "code"), [("", 0), pytest.param(" * 1.1", 1, marks=pytest.mark.slow)])
 def test_a_budget_holds_for_a_slow_kernel_right_or_wrong(tmp_path: Path, suffix: str, code: int) -> None:
     """First calls are apart, up to as long again; what has failed is made smaller in as long once more."""
     (tmp_path / "slow.py").write_text(SLOW.replace("SUFFIX", suffix))
