@@ -6,6 +6,7 @@ comes, and its `compile_s` is short. What goes wrong here is of no consequence: 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,19 @@ def work_of(rows: Iterable[PlannedRow], keeps: Callable[[str], bool]) -> list[Wo
     return list(dict.fromkeys((row.case, row.backend) for row in rows if row.status is None and keeps(row.backend)))
 
 
+def room(free_bytes: int) -> int:
+    """How many processes the device has memory for, beside the one that measures or judges."""
+    return max(0, free_bytes // PROCESS_BYTES - 1)
+
+
+def compile_alone() -> None:
+    """Keep Inductor from starting processes of its own: those that compile ahead are its threads."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
 def affordable(asked: int, free_bytes: int, device_type: str) -> int:
     """How many of the processes asked for the device has memory for, and at least one."""
-    return asked if device_type == "cpu" else max(1, min(asked, free_bytes // PROCESS_BYTES - 1))
+    return asked if device_type == "cpu" else max(1, min(asked, room(free_bytes)))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from fabench.backend import Backend, Facts, Prepared
 from fabench.case import Case
 from fabench.device import Device
 from fabench.errors import BackendError
+from fabench.outcome import first_line, message_of
 from fabench.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -90,11 +91,10 @@ def _grouped_heads_are_tried(call: Call, case: Case) -> Call:
         try:
             return call(q, k, v)
         except Exception as error:
-            if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
+            if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in message_of(error):
                 raise
-            first = next(iter(str(error).splitlines()), "")
             raise NotImplementedError(
-                f"kv_heads = {case.kv_heads} with heads = {case.heads}: {type(error).__name__}: {first}"
+                f"kv_heads = {case.kv_heads} with heads = {case.heads}: {type(error).__name__}: {first_line(error)}"
             ) from error
 
     return tried

@@ -6,7 +6,6 @@ Run as `python -m fabench.worker COMMAND_FD EVENT_FD BOARD_FD PARENT_PID`; not m
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from dataclasses import replace
@@ -80,9 +79,10 @@ class Session:
         What a backend raises here, it will raise again where it is recorded.
         """
         from fabench import inputs
+        from fabench.compile_ahead import compile_alone
         from fabench.launches import gradients_of
 
-        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes like this one are its threads
+        compile_alone()
         for pair in command["work"]:
             case, backend = Case.from_key(pair["key"]), self.backends[pair["backend"]]
             with contextlib.suppress(Exception):

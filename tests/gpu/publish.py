@@ -23,9 +23,8 @@ sys.path[:0] = [str(ROOT / "harness"), str(ROOT / "backends")]
 
 from fabench.resultfile import read  # noqa: E402
 from fabench.suite import shipped  # noqa: E402
+from fabench_backends.flash_attn4 import KEEPS  # noqa: E402
 
-KEEPS = {"FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1"}
-"""What asks flash-attn-4 to keep on disk what it has compiled."""
 GRACE_S = 15.0
 """Time for a run to end after its Ctrl-C."""
 
@@ -72,7 +71,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes that compile")
     parser.add_argument("--log", type=Path, default=Path("publish.log"), help="what the runs print")
     arguments = parser.parse_args()
-    os.environ.update(KEEPS)
+    os.environ[KEEPS] = "1"  # flash-attn-4 then keeps what it has compiled
     deadline = time.monotonic() + arguments.seconds
     arguments.folder.mkdir(parents=True, exist_ok=True)
     unfinished = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fabench.compile_ahead import room
 from fabench.parity.trial import Result, Trial
 from fabench.worker_process import WorkerDiedError, WorkerProcess
 
@@ -18,14 +19,14 @@ LEAST_COMPILE_S, LEAST_SHARE = 4.0, 0.5
 """Seen so far, in all and of all time, before compiling ahead is worth its start."""
 LEAST_TRIALS = 8
 """Still to come: fewer are over before the processes have imported torch."""
-MOST_PROCESSES, SPARED_CORES, PROCESS_BYTES = 12, 2, 4 << 30
-"""What the worker and its supervisor need is spared; a process needs memory for a context and the cases."""
+MOST_PROCESSES, SPARED_CORES = 12, 2
+"""What the worker and its supervisor need is spared."""
 
 
 def affordable(free_bytes: int) -> int:
     """How many processes there may be where the device has so much memory free."""
     cores = len(os.sched_getaffinity(0)) - SPARED_CORES
-    return max(0, min(MOST_PROCESSES, cores, free_bytes // PROCESS_BYTES - 1))
+    return max(0, min(MOST_PROCESSES, cores, room(free_bytes)))
 
 
 @dataclass

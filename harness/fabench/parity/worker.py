@@ -63,10 +63,11 @@ class Session:
 
         Does not return: a process that compiles ahead has nothing to say, and no use after that.
         """
+        from fabench.compile_ahead import compile_alone
         from fabench.parity.bench import Bench
         from fabench.settings import multiply_exactly
 
-        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes like this one are its threads
+        compile_alone()
         multiply_exactly()
         for data in command["trials"]:
             bench = Bench(self.subject, Trial.from_json(data))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -225,43 +226,13 @@ class _Oracle:
         weighted_dV, delta = g.weighted_dV.sqrt(), s * self.delta_error
         of_rows, of_keys = most(self.problem.row_copies), most(self.problem.key_copies)
         slope_dQ, slope_dK = s * self.flat_dQ.sqrt(), s * g.flat_dK.sqrt()
+        of = partial(expected, self.models)
         return {
-            "dQ": expected(
-                self.models,
-                self.dQ,
-                squares_dQ,
-                weighted_dQ,
-                by_row,
-                noise_dQ,
-                rows,
-                self.rows,
-                delta,
-                slope_dQ,
-                copies=of_keys,
+            "dQ": of(
+                self.dQ, squares_dQ, weighted_dQ, by_row, noise_dQ, rows, self.rows, delta, slope_dQ, copies=of_keys
             ),
-            "dK": expected(
-                self.models,
-                g.dK,
-                squares_dK,
-                weighted_dK,
-                by_key,
-                noise_dK,
-                heads,
-                self.keys,
-                slope=slope_dK,
-                copies=of_rows,
-            ),
-            "dV": expected(
-                self.models,
-                g.dV,
-                g.squares_dV,
-                weighted_dV,
-                by_key,
-                noise_dV,
-                heads,
-                self.keys,
-                copies=of_rows,
-            ),
+            "dK": of(g.dK, squares_dK, weighted_dK, by_key, noise_dK, heads, self.keys, slope=slope_dK, copies=of_rows),
+            "dV": of(g.dV, g.squares_dV, weighted_dV, by_key, noise_dV, heads, self.keys, copies=of_rows),
         }
 
     def _attended(self, mask: Mask, rows: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
