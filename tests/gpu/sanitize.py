@@ -51,10 +51,8 @@ def read(tool: str, backend: str, code: int, output: str, seconds: float) -> Fin
     if counts and sum(counts):
         return Finding(tool, backend, False, f"{sum(counts)} errors, first: {first}", seconds)
     if code or not counts or f"launched {backend}" not in output:
-        last = next((x for x in reversed(output.strip().splitlines()) if x.strip()), "no output")
-        return Finding(
-            tool, backend, False, f"did not run to its end (exit code {code}): {last.strip()[:200]}", seconds
-        )
+        said = " | ".join(x.strip() for x in output.splitlines() if x.strip("= \n"))[-300:] or "no output"
+        return Finding(tool, backend, False, f"did not run to its end (exit code {code}): {said}", seconds)
     return Finding(tool, backend, True, "clean", seconds)
 
 
@@ -116,6 +114,10 @@ def launch(backend: str, device: str) -> None:
     from fabench import environment, registry
     from fabench.case import Case
     from fabench.launches import gradients_of
+
+    # Autograd's own thread may still want the interpreter to drop what it ran when the program ends, and then aborts
+    # it ("terminate called without an active exception"); what ran here has no such thread.
+    torch.autograd.set_multithreading_enabled(False)
 
     where = environment.resolve(device)
     dtype = "bf16" if where.type == "cuda" else "fp32"
