@@ -53,18 +53,18 @@ def test_idle_time_at_a_duty_of_a_fifth_is_most_of_a_burst_row():
     row = forecast.row_seconds(TRAINING, 1e-3, H200, "burst", 0.5)
     samples, windows = 3 * 5 + 30, 3 + 6
     work, spins = samples * 1.04e-3 + windows * 1e-3, samples * 0.6e-3
-    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 1e-3 + 5 * work + spins)
+    assert row == pytest.approx(forecast.OVERHEAD_S["cuda"] + 6 * 1e-3 + 5 * work + spins)
 
 
 def test_a_call_longer_than_a_window_is_sampled_five_times_with_as_much_idle_time():
     row = forecast.row_seconds(TRAINING, 0.2, H200, "burst", 0.5)
-    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 0.2 + (3 + 5) * (0.2 + 0.2))
+    assert row == pytest.approx(forecast.OVERHEAD_S["cuda"] + 6 * 0.2 + (3 + 5) * (0.2 + 0.2))
     row = forecast.row_seconds(TRAINING, 0.02, H200, "burst", 0.5)
-    assert row == pytest.approx(forecast.OVERHEAD_S + 6 * 0.02 + (3 + 5) * (0.02 + 0.04))
+    assert row == pytest.approx(forecast.OVERHEAD_S["cuda"] + 6 * 0.02 + (3 + 5) * (0.02 + 0.04))
 
 
 def test_sustained_settles_for_three_seconds_first():
-    assert forecast.row_seconds(TRAINING, 1e-3, H200, "sustained", 0.5) == pytest.approx(0.15 + 6e-3 + 3 + 0.5)
+    assert forecast.row_seconds(TRAINING, 1e-3, H200, "sustained", 0.5) == pytest.approx(0.5 + 6e-3 + 3 + 0.5)
 
 
 def test_a_cpu_row_spends_about_the_suites_seconds():

@@ -32,8 +32,8 @@ from fabench.names import Regime
 EFFICIENCY: dict[MemoryModel, float] = {"flash": 0.4, "standard": 0.25}
 """Share of its own roofline that a backend is assumed to reach."""
 LAUNCH_S = 10e-6
-OVERHEAD_S = 0.15
-"""Bookkeeping of a row: comparing, profiling, writing."""
+OVERHEAD_S = {"cpu": 0.15, "cuda": 0.5}
+"""Judging a row twice, counting memory and kernels, writing: 824 rows on an H200 took 0.4 to 0.9 s beyond the rest."""
 OTHER_CALLS = 6
 """Calls that are not timed: the check before, the two after, the memory pass and the profiler's."""
 CPU_THREAD_FLOPS, CPU_BANDWIDTH = 1e11, 2e10
@@ -61,7 +61,7 @@ def row_seconds(case: Case, call_s: float, device: Device, requested: Regime, se
     """Wall seconds of one row of a round whose call takes `call_s`: warm-up, samples, idle time and overhead."""
     regime = choose(case, device, requested)
     rules, t_ns = RULES[regime], call_s * 1e9
-    untimed_s = OVERHEAD_S + OTHER_CALLS * call_s
+    untimed_s = OVERHEAD_S[device.type] + OTHER_CALLS * call_s
     if regime == "sustained":
         return untimed_s + rules.settle_s + max(seconds, call_s)
     span_ns = t_ns * math.ceil(max(rules.span_ns / t_ns, 1))
