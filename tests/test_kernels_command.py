@@ -37,6 +37,38 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
+def with_gpus(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
+    """NVML of a machine with these GPUs; with none, of one whose driver does not answer."""
+    nvml: Any = ModuleType("pynvml")
+    nvml.NVMLError = type("NVMLError", (Exception,), {})
+
+    def start() -> None:
+        if not capabilities:
+            raise nvml.NVMLError("Driver Not Loaded")
+
+    nvml.nvmlInit, nvml.nvmlShutdown = start, lambda: None
+    nvml.nvmlDeviceGetCount = lambda: len(capabilities)
+    nvml.nvmlDeviceGetHandleByIndex = lambda index: index
+    nvml.nvmlDeviceGetCudaComputeCapability = lambda handle: capabilities[handle]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("capabilities", "archs"),
+    [(((9, 0), (7, 0), (8, 0), (9, 0)), {"sm_90a", "sm_80"}), (((7, 5),), {"sm_90a"}), ((), {"sm_90a"})],
+)
+def test_kernels_are_built_for_the_gpus_here_and_for_sm_90a_where_none_can_run_them(
+    monkeypatch: pytest.MonkeyPatch, capabilities: tuple[tuple[int, int], ...], archs: set[str]
+) -> None:
+    with_gpus(monkeypatch, *capabilities)
+    lines = fabench("list", "--only", "d32").output.splitlines()
+    assert {line.split()[0] for line in lines} == archs
+    assert len(lines) == len(archs)
+    assert fabench("build").exit_code == 0
+    assert fabench("list", "--arch", "sm_89", "--only", "d32").output == "sm_89 kernel d32\n"
+
+
 @pytest.mark.usefixtures("planted")
 def test_stats_prints_a_line_per_configuration_and_architecture() -> None:
     result = fabench("stats", "--arch", "sm_80,sm_90a", "--only", "d96")

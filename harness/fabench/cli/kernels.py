@@ -21,20 +21,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import click
 
+from fabench.cli import architectures
 from fabench.cli.seconds import Seconds
 from fabench.cli.stdout import say
 from fabench.errors import FabenchError, UsageError
 from fabench.text import counted
 
-DEFAULT_ARCH = "sm_90a"
-OLDEST = 80
-"""The kernels need compute capability 8.0."""
-FIRST_WITH_LETTER = {"a": 90, "f": 100}
-"""The oldest architecture that has forms of its own (a) or of its family (f)."""
 FEW = 8
 """As many configurations are compiled in less time than other processes take to start."""
 
@@ -46,6 +42,12 @@ class Selection:
     archs: tuple[str, ...]
     only: str | None
     shard: tuple[int, int]
+
+    @classmethod
+    def of(cls, packages: list[ModuleType], archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> Self:
+        """The same with the architectures that a launch here would ask for, if `archs` is ()."""
+        asked_for = next((p.launched_as for p in packages if hasattr(p, "launched_as")), str)
+        return cls(architectures.chosen(archs, asked_for), only, shard)
 
     def names(self, arch: str, packages: list[ModuleType]) -> list[tuple[str, str]]:
         """(module, name) of each on one architecture, before they are divided among shards."""
@@ -79,20 +81,6 @@ class Selection:
         return self.items(keeping)
 
 
-def parse_archs(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, ...]:
-    """'sm_80,sm_90a' -> its names, each once. Raises UsageError on anything else."""
-    archs = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for arch in archs:
-        match = re.fullmatch(r"sm_([1-9]\d{1,2})([af]?)", arch)
-        if match is None:
-            raise UsageError(f"'--arch' must be architectures such as sm_80,sm_90a, got '{arch}'")
-        if int(match[1]) < OLDEST:
-            raise UsageError(f"'--arch' must be sm_{OLDEST} or newer, which the kernels need, got '{arch}'")
-        if int(match[1]) < FIRST_WITH_LETTER.get(match[2], OLDEST):
-            raise UsageError(f"'--arch' must be without a letter before sm_90, or an 'f' before sm_100, got '{arch}'")
-    return archs
-
-
 def parse_shard(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
     """'3/10' -> (3, 10): every tenth configuration from the fourth on. Raises UsageError on anything else."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
@@ -105,10 +93,7 @@ def selecting(function: Any) -> Any:
     """The options that all subcommands share."""
     for option in reversed(
         (
-            click.option(
-                "--arch", "archs", default=DEFAULT_ARCH, show_default=True, callback=parse_archs, metavar="A,B",
-                help="Architectures to compile for, e.g. sm_80,sm_90a.",
-            ),
+            architectures.option,
             click.option("--only", metavar="TEXT", help="Configurations whose name contains it, e.g. 'v2_fwd d128'."),
             click.option(
                 "--shard", default="0/1", callback=parse_shard, metavar="i/n",
@@ -168,7 +153,8 @@ def command() -> None:
 @selecting
 def list_(archs: tuple[str, ...], only: str | None, shard: tuple[int, int]) -> None:
     """Print the name of every configuration; nothing is compiled."""
-    for arch, _, name in Selection(archs, only, shard).items(list(kernel_packages())):
+    packages = list(kernel_packages())
+    for arch, _, name in Selection.of(packages, archs, only, shard).items(packages):
         say(f"{arch} {name}")
 
 
@@ -183,7 +169,7 @@ def build(archs: tuple[str, ...], only: str | None, shard: tuple[int, int], jobs
     """
     packages = list(kernel_packages())
     rows = []
-    for (arch, module, name), stats in compiled(Selection(archs, only, shard).kept_items(packages), jobs):
+    for (arch, module, name), stats in compiled(Selection.of(packages, archs, only, shard).kept_items(packages), jobs):
         if stats.get("unkept"):
             folder = importlib.import_module(module).cache_folder()
             raise FabenchError(
@@ -214,8 +200,9 @@ def stats(
     from fabench.views.render import render
     from fabench.views.show import terminal_width
 
-    rows = [(item[0], stats) for item, stats in compiled(Selection(archs, only, shard).items(list(kernel_packages())),
-                                                          jobs, fresh=fresh)]  # fmt: skip
+    packages = list(kernel_packages())
+    items = Selection.of(packages, archs, only, shard).items(packages)
+    rows = [(item[0], stats) for item, stats in compiled(items, jobs, fresh=fresh)]
     say(render(table(rows), "simple", terminal_width()).lstrip("\n"))
     say()
     judge(rows, max_seconds=max_seconds)
