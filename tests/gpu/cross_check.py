@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -35,7 +36,6 @@ from proof_bench import AA, MORE, ROOT, Proof, Row
 from proof_parts import profiled
 
 from fabench.measure.rules import RULES
-from fabench.measure.sampling import median
 
 LONG_NS = 100e3
 """Rows shorter than this are not compared: there the cost of an event is seen."""

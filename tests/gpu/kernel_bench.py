@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ from fabench.launches import Launches  # noqa: E402
 from fabench.measure.engine import engine_for  # noqa: E402
 from fabench.measure.memory import measure_memory  # noqa: E402
 from fabench.measure.method import method_for  # noqa: E402
-from fabench.measure.sampling import Candidate, Limits, measure, median  # noqa: E402
+from fabench.measure.sampling import Candidate, Limits, measure  # noqa: E402
 from fabench.outcome import sentence  # noqa: E402
 
 HIDDEN, TOKENS = 2048, 16384

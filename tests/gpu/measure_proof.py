@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import proof_parts
@@ -25,7 +26,6 @@ from proof_bench import AA, Proof
 
 from fabench import environment
 from fabench.measure.rules import VERSION
-from fabench.measure.sampling import median
 
 PARTS: dict[str, Callable[[Proof], Any]] = {
     "canary": proof_parts.part_canary,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -19,11 +20,12 @@ from fabench.case import Case  # noqa: E402
 from fabench.device import Device  # noqa: E402
 from fabench.inputs import make  # noqa: E402
 from fabench.launches import Launches  # noqa: E402
+from fabench.measure.burst import Burst  # noqa: E402
 from fabench.measure.cuda_engine import sleep_cycles  # noqa: E402
 from fabench.measure.engine import engine_for  # noqa: E402
 from fabench.measure.method import method_for  # noqa: E402
 from fabench.measure.rules import RULES, Rules  # noqa: E402
-from fabench.measure.sampling import Burst, Candidate, Limits, Measurement, measure, median, quiet_gc  # noqa: E402
+from fabench.measure.sampling import Candidate, Limits, Measurement, measure, quiet_gc  # noqa: E402
 from fabench.measure.telemetry import Reader  # noqa: E402
 from fabench.measure.track import Track  # noqa: E402
 from fabench.measure.window import Windows  # noqa: E402

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from proof_bench import AA, IDLE, MORE, SPIN, SUSTAINED, Proof, Row, cv, medians_of
@@ -18,7 +19,7 @@ from fabench.measure.canary import measure_canary
 from fabench.measure.memory import measure_memory
 from fabench.measure.pace import Pace
 from fabench.measure.rules import GATE_TOLERANCE, Rules
-from fabench.measure.sampling import Measurement, median
+from fabench.measure.sampling import Measurement
 
 REPEATS, ROUNDS, CONTINUOUS_REPEATS, HOT_REPEATS, IDLE_REPEATS = 6, 5, 5, 3, 4
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from fabench.measure.engine import Engine
 from fabench.measure.pace import Pace
 from fabench.measure.rules import RULES, Rules
-from fabench.measure.sampling import median, quiet_gc
+from fabench.measure.sampling import quiet_gc
 from fabench.measure.window import Windows
 from fabench.names import Regime
 
