@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -193,3 +194,14 @@ def test_a_torch_that_ends_the_process_is_not_said_to_be_a_backend(
 def test_a_module_with_a_line_of_its_own_has_no_second_one() -> None:
     parts = [finding.part for finding in checkup.findings()]
     assert len(parts) == len(set(parts))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_importing_torch_leaves_the_collector_as_it_was(on: bool) -> None:
+    was_on = gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        torch_here.imported()
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if was_on else gc.disable)()

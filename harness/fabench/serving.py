@@ -6,6 +6,7 @@ A worker module brings a session class: made by the `start` command, then one me
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ def run(argv: list[str], new_session: NewSession) -> None:
         with contextlib.suppress(OSError, ValueError):  # a backend may have closed the pipe, or stderr
             report(error, emit)
         os._exit(1)  # whatever threads and exit hooks a backend left behind
+    gc.freeze()  # or Python would look through all of torch once more for what can go, a third of a second
 
 
 def serve(commands: int, emit: Emit, board: Board, new_session: NewSession) -> None:

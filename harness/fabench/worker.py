@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fabench import torch_here
 from fabench.case import Case
 from fabench.device import Device
 from fabench.protocol import REFERENCE, Board
@@ -22,7 +23,7 @@ class Session:
     """What a worker keeps from one case to the next: the device, the engine, the backends, stored references."""
 
     def __init__(self, command: dict[str, Any], board: Board, emit: Emit) -> None:
-        import torch
+        torch = torch_here.imported()
 
         from fabench import registry
         from fabench.jobs import Options

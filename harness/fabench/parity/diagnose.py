@@ -13,6 +13,7 @@ from fabench.outcome import Failure
 from fabench.parity import heatmap
 from fabench.parity.bench import Bench, Failed
 from fabench.parity.extent import bad_rows, looks, place, row_rho, tiles
+from fabench.parity.largest import where_largest
 from fabench.parity.matching import Match, matches
 from fabench.parity.probes.repeats import FICKLE
 from fabench.parity.thresholds import row_limits
@@ -140,7 +141,7 @@ def _picture(bench: Bench, outputs: Mapping[str, torch.Tensor], expected: Refere
         if not bool(bad.any()):
             continue
         rho = row_rho(got, e.value, tolerance)
-        b, h, row = (int(i) for i in torch.unravel_index(rho.nan_to_num(posinf=1e30).argmax(), rho.shape))
+        b, h, row = where_largest(rho.nan_to_num(posinf=1e30))
         down = "key" if name in ("dK", "dV") else "row"
         limit = tolerance[b, h][:, None] * (e.share[b, h] if e.share is not None else 1.0)
         error = (got[b, h] - e.value[b, h]).abs()

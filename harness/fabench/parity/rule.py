@@ -18,6 +18,7 @@ import torch
 from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.names import TENSORS, Accuracy
+from fabench.parity.largest import where_largest
 from fabench.parity.metrics import describe
 from fabench.parity.thresholds import LSE_RHO, WARN_RHO, limits
 from fabench.records import Parity, TensorError
@@ -219,7 +220,7 @@ def _ratio(error: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
 
 def _first(mask: torch.Tensor) -> tuple[int, ...]:
     """Index of the first True."""
-    return tuple(int(i) for i in torch.unravel_index(mask.flatten().to(torch.uint8).argmax(), mask.shape))
+    return where_largest(mask.to(torch.uint8))
 
 
 def _row(expected: Expected, at: tuple[int, ...]) -> int:

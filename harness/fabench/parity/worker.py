@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+from fabench import torch_here
 from fabench.device import Device
 from fabench.parity.budget import phase_of
 from fabench.parity.trial import PROBES, Trial
@@ -21,7 +22,7 @@ class Session:
     """What a worker keeps from one trial to the next: the kernel and its examiner."""
 
     def __init__(self, command: dict[str, Any], board: Board, emit: Emit) -> None:
-        import torch
+        torch = torch_here.imported()
 
         from fabench import probe
         from fabench.parity.diagnose import diagnose, label

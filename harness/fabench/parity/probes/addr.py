@@ -11,6 +11,7 @@ import torch
 
 from fabench.case import Case
 from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, element, first_index
+from fabench.parity.largest import where_largest
 
 MARGIN_NATS = 30.0
 """The right key's score leads every other by at least this."""
@@ -137,7 +138,7 @@ def _found(row: torch.Tensor, rows: torch.Tensor) -> str:
         b, h, n = first_index(same)
         return f"that of b {b}, head {h}, row {n}"
     part = (rows.double() == row).double().mean(-1)
-    best = tuple(int(i) for i in torch.unravel_index(part.argmax(), part.shape))
+    best = where_largest(part)
     if float(part[best]) >= 0.25:
         channels = (rows.double()[best] == row).nonzero().flatten()
         return (
