@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,6 +237,13 @@ def test_tilings_need_neither_torch_nor_triton_nor_a_gpu() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_needs_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("raise RuntimeError('a broken build')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert "cuda-v2" in run("--case", "N=4096,d=128", "--gpu", "nvidia-h200")
 
 
 def test_tilings_come_from_the_backends_that_take_the_case() -> None:

@@ -237,13 +237,13 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         from fabench import checkup
 
         return {"findings": [finding.to_json() for finding in checkup.findings()]}
-    torch_here.imported()
-    if request["ask"] == "devices":
-        return {"devices": [device.to_json() for device in environment.devices()]}
-    if request["ask"] == "tilings":
+    if request["ask"] == "tilings":  # arithmetic: torch need not be here, and importing it would take most of the time
         return {
             "tilings": _tilings([Case.from_key(key) for key in request["cases"]], Device.from_json(request["device"]))
         }
+    torch_here.imported()
+    if request["ask"] == "devices":
+        return {"devices": [device.to_json() for device in environment.devices()]}
     device = environment.resolve(request["device"])
     if request["ask"] == "canary":
         return {"device": device.to_json(), "canary": _canary(device, request["dtypes"])}
