@@ -26,8 +26,9 @@ lint: $(VENV)/dev  ## ruff, on style and on format
 types: $(VENV)/dev  ## mypy --strict
 	$(BIN)/mypy
 
+# The order of files is tests/conftest.py's, longest first; without the option they go by their number of tests.
 unit: $(VENV)/dev  ## pytest, on two processes
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not slow'
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 # Nearly all of its time is in one file: the tests of a file are spread.
 proof: $(VENV)/dev  ## the longer proofs that CI has no time for

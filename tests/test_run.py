@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,27 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     return done, {row["backend"]: row for row in records(folder / "out.jsonl", "row")}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of one run that went well."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.yaml").write_text(SUITE)
+    done = fabench("run", "tiny.yaml", "--device", "cpu", "--out", "r.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "r.jsonl"
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of one run in which `raises` has failed."""
+    folder = tmp_path_factory.mktemp("failed")
+    (folder / "tiny.yaml").write_text(SUITE)
+    planted = ["--backend-file", f"{PLANTED}:raises"]
+    done = fabench("run", "tiny.yaml", "--device", "cpu", *planted, "--out", "r.jsonl", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    return folder / "r.jsonl"
+
+
 @pytest.mark.parametrize("backend", STATUS_OF)
 def test_each_planted_backend_ends_as_its_own_status_and_the_run_goes_on(planted, backend: str) -> None:
     _, rows = planted
@@ -124,10 +146,9 @@ def test_the_rerun_command_repeats_one_row_alone(planted, suite: Path) -> None:
     assert [r["row_id"] for r in records(suite.parent / "again.jsonl", "row")] == [row["row_id"]]
 
 
-def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path) -> None:
+def test_resume_tries_the_failures_again_as_the_next_attempt(suite: Path, failed: Path) -> None:
     arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{PLANTED}:raises"]
-    assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 1
-    out = suite.parent / "r.jsonl"
+    out = Path(shutil.copy(failed, suite.parent))
 
     again = fabench(*arguments, "--resume", out, cwd=suite.parent)
 
@@ -152,26 +173,24 @@ def test_resume_tries_every_row_of_a_kernel_again_whose_file_has_changed(suite: 
     assert len({row["backend_sha256"] for row in rows if row["backend"] == "mine"}) == 2
 
 
-def test_a_dry_run_of_a_file_to_continue_shows_what_is_left_of_it(suite: Path) -> None:
+def test_a_dry_run_of_a_file_to_continue_shows_what_is_left_of_it(suite: Path, failed: Path) -> None:
     arguments = ["run", suite, "--device", "cpu", "--backend-file", f"{PLANTED}:raises"]
-    assert fabench(*arguments, "--out", "r.jsonl", cwd=suite.parent).returncode == 1
-    [failed] = [row for row in records(suite.parent / "r.jsonl", "row") if row["status"] == "error"]
+    [owed] = [row for row in records(Path(shutil.copy(failed, suite.parent)), "row") if row["status"] == "error"]
 
     left = fabench(*arguments, "--resume", "r.jsonl", "--dry-run", cwd=suite.parent)
     other = fabench(*arguments[:-2], "--resume", "r.jsonl", "--dry-run", cwd=suite.parent)
 
     assert left.returncode == 0, left.stderr
     assert "1 row to run, 0 skipped" in left.stdout
-    assert failed["row_id"] in left.stdout
+    assert owed["row_id"] in left.stdout
     assert "1 of 2 rows are in 'r.jsonl' and stay as they are" in left.stdout
     assert other.returncode == 2
     assert "'filter.backend_file' must be the one to continue" in other.stderr
     assert "got nothing" in other.stderr
 
 
-def test_a_run_like_an_older_file_takes_its_K_and_n(suite: Path) -> None:
-    assert fabench("run", suite, "--device", "cpu", "--out", "old.jsonl", cwd=suite.parent).returncode == 0
-    old = suite.parent / "old.jsonl"
+def test_a_run_like_an_older_file_takes_its_K_and_n(suite: Path, finished: Path) -> None:
+    old = shutil.copy(finished, suite.parent / "old.jsonl")
     text = old.read_text()
     [row] = records(old, "row")
     old.write_text(text.replace(f'"K":{row["K"]},', '"K":3,').replace(f'"n":{row["n"]},', '"n":11,'))
@@ -183,8 +202,8 @@ def test_a_run_like_an_older_file_takes_its_K_and_n(suite: Path) -> None:
     assert (new["K"], new["n"]) == (3, 11)
 
 
-def test_resume_refuses_another_suite(suite: Path) -> None:
-    assert fabench("run", suite, "--device", "cpu", "--out", "r.jsonl", cwd=suite.parent).returncode == 0
+def test_resume_refuses_another_suite(suite: Path, finished: Path) -> None:
+    shutil.copy(finished, suite.parent)
     other = suite.with_name("other.yaml")
     other.write_text(SUITE.replace("N: 64", "N: 32"))
 
