@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from click.testing import Result as Ended
 from rich.console import Console
 
 from fabench.case import Case
@@ -116,14 +117,17 @@ def test_accuracy_is_of_the_trials_asked_for() -> None:
     assert [row.max_rho for row in verdict.accuracy(comparable)] == [0.5]
 
 
-def test_the_command_writes_a_file_and_keeps_what_it_did_not_measure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = tmp_path / "calibration.json"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
+    """One calibration of one backend, into a file that knew another: how the command ended, and the file."""
+    out = tmp_path_factory.mktemp("made") / "calibration.json"
     out.write_text(json.dumps({"schema": calibration.SCHEMA, "entries": entries([reading("other", 0.6)])}))
     arguments = ["calibrate", "--device", "cpu", "--backend", "sdpa-math", "--lengths", "32", "--seeds", "1"]
-    done = CliRunner().invoke(main, [*arguments, "--out", str(out)])
+    return CliRunner().invoke(main, [*arguments, "--out", str(out)]), out
+
+
+def test_the_command_writes_a_file_and_keeps_what_it_did_not_measure(made: tuple[Ended, Path]) -> None:
+    done, out = made
     assert done.exit_code == 0, done.output
     data = json.loads(out.read_text())
     assert {e["backend"] for e in data["entries"]} == {"other", "sdpa-math"}
@@ -132,14 +136,13 @@ def test_the_command_writes_a_file_and_keeps_what_it_did_not_measure(
     assert "sdpa-math" in done.output
 
 
-def test_a_file_that_was_kept_is_printed_and_any_other_refused(tmp_path: Path) -> None:
-    out = tmp_path / "calibration.json"
-    arguments = ["calibrate", "--device", "cpu", "--backend", "sdpa-math", "--lengths", "32", "--seeds", "1"]
-    made = CliRunner().invoke(main, [*arguments, "--out", str(out)])
-    printed = CliRunner().invoke(main, ["calibrate", str(out)])
+def test_a_file_that_was_kept_is_printed_and_any_other_refused(made: tuple[Ended, Path], tmp_path: Path) -> None:
+    done, kept = made
+    printed = CliRunner().invoke(main, ["calibrate", str(kept)])
     assert printed.exit_code == 0, printed.output
-    assert set(made.stdout.strip().splitlines()) <= set(printed.stdout.splitlines())
+    assert set(done.stdout.strip().splitlines()) <= set(printed.stdout.splitlines())
     assert "largest of dK: 0." in printed.stdout
+    out = tmp_path / "calibration.json"
     for text in ("{}", "[]", "x", json.dumps({"schema": calibration.SCHEMA, "entries": [{"tensor": "O"}]})):
         out.write_text(text)
         refused = CliRunner().invoke(main, ["calibrate", str(out)])
