@@ -16,6 +16,7 @@ from fabench import records
 from fabench.cgroup import memory_limits
 from fabench.device import Device
 from fabench.errors import DeviceError
+from fabench.nvml import opened
 from fabench.text import counted
 
 KERNEL_VARIABLES = (
@@ -134,20 +135,15 @@ def uuid(index: int) -> str | None:
 
 def nvml(ask: Callable[[Any, Any], Any], index: int) -> Any:
     """What `ask(pynvml, handle)` says of a CUDA device, None if NVML is absent or does not know (MIG, containers)."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # the library or the driver may be missing, or not match
-        return None
-    try:
-        name = uuid(index)
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index) if name is None else pynvml.nvmlDeviceGetHandleByUUID(name)
-        return ask(pynvml, handle)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    with opened() as pynvml:
+        if pynvml is None:
+            return None
+        try:
+            name = uuid(index)
+            by_index, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+            return ask(pynvml, by_index(index) if name is None else by_uuid(name))
+        except pynvml.NVMLError:
+            return None
 
 
 def identity(device: Device) -> records.Identity:

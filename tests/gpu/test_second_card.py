@@ -24,7 +24,7 @@ def test_a_call_runs_where_its_tensors_are_and_leaves_the_current_card_as_it_was
     first = [torch.randn(2, 4, 300, 64, device="cuda:0", dtype=torch.bfloat16) for _ in range(4)]
     results = []
     for device in ("cuda:0", "cuda:1"):
-        q, k, v, dO = (tensor.to(device) for tensor in first)
+        q, k, v, dO = (tensor.detach().to(device) for tensor in first)
         inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
         O = attention(*inputs, True)
         results.append([O, *torch.autograd.grad(O, inputs, dO)])

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fabench.errors import UsageError
+from fabench.nvml import opened
 
 OLDEST = 80
 """The kernels need compute capability 8.0."""
@@ -21,21 +22,16 @@ NO_GPU = "sm_90a"
 def here() -> tuple[str, ...]:
     """The architectures of the GPUs of this machine that the kernels run on, each once, by NVML; ('sm_90',) of an H200.
 
-    None where there is no GPU, no driver, or no NVML.
+    Empty where there is no GPU, no driver, or no NVML.
     """
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # the library or the driver may be missing, or not match
-        return ()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        capabilities = [pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles]
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
+    with opened() as pynvml:
+        if pynvml is None:
+            return ()
+        try:
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+            capabilities = [pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles]
+        except pynvml.NVMLError:
+            return ()
     numbers = dict.fromkeys(10 * major + minor for major, minor in capabilities)
     return tuple(f"sm_{number}" for number in numbers if number >= OLDEST)
 

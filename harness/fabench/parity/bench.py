@@ -208,11 +208,6 @@ def element(name: str, index: Sequence[int], got: torch.Tensor, expected: float,
     return Witness(name, list(index), value if math.isfinite(value) else None, expected, limit)
 
 
-def first_index(mask: torch.Tensor) -> tuple[int, ...]:
-    """Index of the first True of a mask that has one."""
-    return tuple(int(i) for i in mask.nonzero()[0])
-
-
 def shown_pairs(case: Case, device: torch.device) -> torch.Tensor:
     """Bool [Nq, Nk] of the attended pairs: the specification that exact probes compare with."""
     mask = case.mask

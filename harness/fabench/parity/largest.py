@@ -1,4 +1,4 @@
-"""Where a tensor is largest."""
+"""Where a tensor is largest, and where a mask is first True."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def where_largest(x: torch.Tensor) -> tuple[int, ...]:
     Not by torch.unravel_index, which on its first call imports sympy: half a second in every worker.
     """
     return tuple(int(i) for i in np.unravel_index(int(x.flatten().argmax()), tuple(x.shape)))
+
+
+def first_index(mask: torch.Tensor) -> tuple[int, ...]:
+    """Index of the first True of a mask that has one."""
+    return where_largest(mask.to(torch.uint8))

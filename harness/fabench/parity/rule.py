@@ -18,7 +18,7 @@ import torch
 from fabench.case import Case
 from fabench.dtypes import DTYPES
 from fabench.names import TENSORS, Accuracy
-from fabench.parity.largest import where_largest
+from fabench.parity.largest import first_index
 from fabench.parity.metrics import describe
 from fabench.parity.thresholds import LSE_RHO, WARN_RHO, limits
 from fabench.records import Parity, TensorError
@@ -115,12 +115,12 @@ def _judge_tensor(case: Case, name: str, expected: Expected, output: torch.Tenso
         return _Verdict(None, TensorError(max_rho=0.0, rms_rho=0.0, max_el=0.0, max_abs=0.0), None, 0.0)
     bad = _mask_mismatch(case, got, exact)
     if bool(bad.any()):
-        at = _first(bad)
+        at = first_index(bad)
         error = describe(case, got, exact, _two_x(case, expected))
         return _Verdict(_mask_sentence(name, bad, at, got, exact), error, _at(expected, name, at, got, exact), math.inf)
     leaks = expected.empty[..., None] & (got != 0)
     if bool(leaks.any()):
-        at = _first(leaks)
+        at = first_index(leaks)
         what = "queries that attend to no key" if name in ("O", "dQ") else "keys no query attends to"
         sentence = f"'{name}' must be 0 for {what}, got {float(got[at]):.3g} {_place(expected, at)}"
         return _Verdict(
@@ -134,10 +134,10 @@ def _judge_tensor(case: Case, name: str, expected: Expected, output: torch.Tenso
     max_rho, max_el = float(rho.max()), float(el.max())
     rms = float(counted.square().mean().sqrt()) if counted.numel() else 0.0
     top_rho, top_rms, top_el = limits(case.dtype, accuracy)
-    row = _first(rho == rho.max())
+    row = first_index(rho == rho.max())
     at = (*row, int(difference[row].abs().argmax()))
     if max_rho <= top_rho and max_el > top_el:
-        at = _first(el == el.max())
+        at = first_index(el == el.max())
     failure = None
     if max_rho > top_rho:
         failure = f"'{name}' max rho {_number(max_rho)} > {top_rho:g} {_place(expected, at)}"
@@ -161,7 +161,7 @@ def _judge_lse(expected: Expected, output: torch.Tensor, accuracy: Accuracy) -> 
     error = torch.where(filled, (got - exact).abs(), torch.where(got == exact, 0.0, torch.inf))
     error = torch.where(torch.isnan(error), torch.inf, error)
     ratio = _ratio(error, limit)
-    worst, at = float(ratio.max()), _first(ratio == ratio.max())
+    worst, at = float(ratio.max()), first_index(ratio == ratio.max())
     finite = error[torch.isfinite(error)]
     numbers = TensorError(max_rho=_known(worst), max_abs=float(finite.max()) if finite.numel() else None)
     failure = None
@@ -216,11 +216,6 @@ def _mask_sentence(name: str, bad: torch.Tensor, at: tuple[int, ...], got: torch
 def _ratio(error: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
     """Error / limit; where the limit is 0 only exact equality passes, so 0 or inf."""
     return torch.where(limit > 0, error / torch.where(limit > 0, limit, 1.0), torch.where(error == 0, 0.0, torch.inf))
-
-
-def _first(mask: torch.Tensor) -> tuple[int, ...]:
-    """Index of the first True."""
-    return where_largest(mask.to(torch.uint8))
 
 
 def _row(expected: Expected, at: tuple[int, ...]) -> int:

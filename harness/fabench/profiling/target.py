@@ -15,6 +15,7 @@ from typing import Any
 from fabench.case import Case
 from fabench.device import Device
 from fabench.errors import BackendError, FabenchError
+from fabench.outcome import message_of
 from fabench.profiling.kernel import Kernel, by_name
 
 WARMUP = 3
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> None:
     except FabenchError as error:
         answer = {"error": str(error)}
     except Exception as error:
-        said = " ".join(str(error).split())  # a compiler's error has many lines
+        said = " ".join(message_of(error).split())  # a compiler's error has many lines
         answer = {"error": f"'{request['backend']}' must run the case, got {type(error).__name__}: {said}"}
     Path(request["answer"]).write_text(json.dumps(answer))
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 
 from fabench.case import Case
-from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, element, first_index
-from fabench.parity.largest import where_largest
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, element
+from fabench.parity.largest import first_index, where_largest
 
 MARGIN_NATS = 30.0
 """The right key's score leads every other by at least this."""

@@ -7,7 +7,8 @@ import math
 import torch
 
 from fabench.dtypes import DTYPES
-from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, element, first_index, shown_pairs
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, element, shown_pairs
+from fabench.parity.largest import first_index
 from fabench.parity.probes.mask import indicators
 from fabench.parity.probes.one import weight_slack
 from fabench.parity.rule import lse_cause

@@ -13,8 +13,9 @@ import torch
 from fabench.dtypes import DTYPES
 from fabench.inputs import Tensors, copy_in_order
 from fabench.outcome import REFUSALS
-from fabench.parity.bench import Bench, Failed, Passed, Verdict, allowing, first_index
+from fabench.parity.bench import Bench, Failed, Passed, Verdict, allowing
 from fabench.parity.extent import row_rho
+from fabench.parity.largest import first_index
 from fabench.parity.thresholds import limits
 from fabench.reference import State, merge
 from fabench.reference.merge import finite

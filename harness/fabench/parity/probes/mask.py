@@ -15,7 +15,8 @@ import torch
 
 from fabench.case import Case
 from fabench.inputs import Tensors, torch_dtype
-from fabench.parity.bench import Bench, Failed, Passed, Verdict, first_index, shown_pairs
+from fabench.parity.bench import Bench, Failed, Passed, Verdict, shown_pairs
+from fabench.parity.largest import first_index
 from fabench.parity.trial import Witness
 from fabench.text import counted
 

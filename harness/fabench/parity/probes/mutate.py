@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fabench.inputs import rotate
-from fabench.parity.bench import Bench, Failed, Passed, Verdict, first_index
+from fabench.parity.bench import Bench, Failed, Passed, Verdict
+from fabench.parity.largest import first_index
 from fabench.parity.probes.repeats import everything, same_bits
 
 

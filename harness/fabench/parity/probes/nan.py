@@ -12,7 +12,8 @@ import math
 import torch
 
 from fabench.inputs import Tensors, rotate
-from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, first_index, shown_pairs
+from fabench.parity.bench import Bench, Failed, NotApplicable, Passed, Verdict, shown_pairs
+from fabench.parity.largest import first_index
 from fabench.text import counted
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 
 from fabench.inputs import Tensors
-from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict, allowing, first_index
+from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict, allowing
+from fabench.parity.largest import first_index
 from fabench.parity.probes import rho
 from fabench.parity.rule import judge
 

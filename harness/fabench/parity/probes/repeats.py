@@ -11,8 +11,9 @@ import torch
 
 from fabench.inputs import Tensors, rotate
 from fabench.outcome import Failure, sentence
-from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict, first_index
+from fabench.parity.bench import Bench, Failed, NotApplicable, Verdict
 from fabench.parity.extent import row_rho
+from fabench.parity.largest import first_index
 from fabench.parity.probes.allocation import Poisoned, runs_compiled
 from fabench.parity.thresholds import limits
 

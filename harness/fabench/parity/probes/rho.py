@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fabench.parity.bench import Bench, Failed, Passed, Verdict
+from fabench.parity.largest import first_index
 
 
 def run(bench: Bench) -> Verdict:
@@ -56,7 +57,7 @@ def _every_element(bench: Bench, outputs: dict[str, torch.Tensor]) -> None:
     high, low = V.amax(2, keepdim=True).clamp(min=0.0) * slack, V.amin(2, keepdim=True).clamp(max=0.0) * slack
     outside = (high < O) | (low > O)
     if bool(outside.any()):
-        at = tuple(int(i) for i in outside.nonzero()[0])
+        at = first_index(outside)
         raise Failed(
             f"'O' must lie between the smallest and largest V of its channel, got {float(O[at]):.4g} at b {at[0]}, "
             f"h {at[1]}, row {at[2]}, col {at[3]}, outside [{float(low[at[0], at[1], 0, at[3]]):.4g}, "
