@@ -94,13 +94,13 @@ def room(known: Sequence[dict[str, Any]], seconds: float, rounds: int) -> int:
 
 
 def run(todo: Sequence[Length], folder: Path, rounds: int, device: str) -> tuple[Path, Path, float]:
-    """One A/B run of these lengths: both files, and the seconds it took."""
+    """One A/B run of these lengths: both files, and the seconds it took. A row that failed is for `diff` to report."""
     suite, out = folder / "diff_proof.yaml", folder / "pair.jsonl"
     values = CPU if device == "cpu" else GPU
     suite.write_text(SUITE.format(**values, lengths=", ".join(str(length.N) for length in todo)))
     begin = time.monotonic()
     fabench(
-        (0,), "run", suite, "--ab", f"{KERNELS}:a", f"{KERNELS}:b", "--rounds", rounds, "--device", device,
+        (0, 1), "run", suite, "--ab", f"{KERNELS}:a", f"{KERNELS}:b", "--rounds", rounds, "--device", device,
         "--no-check", "--out", out,
     )  # fmt: skip
     return folder / "pair.a.jsonl", folder / "pair.b.jsonl", time.monotonic() - begin

@@ -85,7 +85,7 @@ def _spin_on_cpu(seconds: float) -> None:
         pass
 
 
-def _timed(call: Callable[[], object], cuda: bool, repeats: int = 9) -> float:
+def _timed(call: Callable[[], object], cuda: bool, repeats: int = 15) -> float:
     """Median seconds of single calls with a rest between them, as a burst has."""
     call()
     seconds = []
@@ -94,7 +94,9 @@ def _timed(call: Callable[[], object], cuda: bool, repeats: int = 9) -> float:
             torch.cuda.synchronize()
             time.sleep(0.01)
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(100_000)  # holds the stream until the host has queued the call
+            # About a millisecond, until the host, cold after its rest, has queued both events and the call: with a
+            # twentieth of it, a launch came out as 20 to 70 us, which must have been the host late.
+            torch.cuda._sleep(2_000_000)
             start.record()
             call()
             end.record()
