@@ -34,7 +34,9 @@ def pairs(folder: Path) -> str:
         return NOTHING
     sessions = {line["session"] for line in lines}
     software = sorted({f"torch {line['torch']}, driver {line['driver']}" for line in lines})
-    where = f"{' and '.join(sorted({line['device'] for line in lines}))}, {len(sessions)} {'session' if len(sessions) == 1 else 'sessions'}, {'; '.join(software)}"
+    devices = " and ".join(sorted({line["device"] for line in lines}))
+    runs = f"{len(sessions)} session{'s' * (len(sessions) != 1)}"
+    where = f"{devices}, {runs}, {'; '.join(software)}"
     return f"{where}:\n\n{pairs_table(lines)}\n"
 
 
