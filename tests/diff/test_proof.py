@@ -108,6 +108,12 @@ def test_a_false_verdict_in_an_unchanged_diff_is_counted():
     assert "1 (at most 100%)" in seen.pairs_table([line(verdicts=("IMPROVED",))])
 
 
+def test_a_diff_with_a_row_that_failed_is_no_proof_of_any_truth():
+    seen = load("diff_seen")
+    for truth in (0.0, 0.05, -0.05):
+        assert "1 (at most 100%)" in seen.pairs_table([line("x", truth, ("SAME", "BROKEN"), exit=1)])
+
+
 # Timers.
 
 

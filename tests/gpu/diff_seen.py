@@ -18,6 +18,8 @@ from typing import Any
 from proof_figures import BLOCK, percent, table
 from scipy.stats import beta
 
+from fabench.text import counted
+
 Lines = Sequence[dict[str, Any]]
 NOTHING = "Nothing of this has been measured on a GPU yet.\n"
 
@@ -35,8 +37,7 @@ def pairs(folder: Path) -> str:
     sessions = {line["session"] for line in lines}
     software = sorted({f"torch {line['torch']}, driver {line['driver']}" for line in lines})
     devices = " and ".join(sorted({line["device"] for line in lines}))
-    runs = f"{len(sessions)} session{'s' * (len(sessions) != 1)}"
-    where = f"{devices}, {runs}, {'; '.join(software)}"
+    where = f"{devices}, {counted(len(sessions), 'session')}, {'; '.join(software)}"
     return f"{where}:\n\n{pairs_table(lines)}\n"
 
 
@@ -65,8 +66,9 @@ def pairs_table(lines: Lines) -> str:
 
 
 def wrongs(truth: float) -> tuple[str, ...]:
-    """The verdicts that are false of rows of this truth."""
-    return ("REGRESSED", "IMPROVED") if truth == 0 else ("IMPROVED",) if truth > 0 else ("REGRESSED",)
+    """The verdicts that are false of rows of this truth; BROKEN always is: a row that failed shows nothing."""
+    speed = ("REGRESSED", "IMPROVED") if truth == 0 else ("IMPROVED",) if truth > 0 else ("REGRESSED",)
+    return ("BROKEN", *speed)
 
 
 def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:
@@ -105,7 +107,7 @@ def timers(folder: Path) -> str:
     ]
     worst = {timer: [worst_of(run, timer) for run in runs if worst_of(run, timer) is not None] for timer in TIMERS}
     seen = ", ".join(
-        f"{TIMERS[timer]} {percent(max(found))} in {len(found)} run{'s' * (len(found) > 1)}"
+        f"{TIMERS[timer]} {percent(max(found))} in {counted(len(found), 'run')}"
         for timer, found in worst.items()
         if found
     )
