@@ -256,7 +256,7 @@ def test_what_was_not_measured_is_not_claimed(tmp_path):
 
 def test_pairs_are_told_with_their_sessions(tmp_path):
     lines = [line(session=str(n)) for n in range(3)]
-    (tmp_path / "diff-proof.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (tmp_path / "diff-proof.json").write_text(json.dumps({"diffs": lines}))
     assert load("diff_seen").pairs(tmp_path).startswith("NVIDIA X, 3 sessions, torch 2.11, driver 580:\n\n| truth |")
 
 

@@ -2,10 +2,10 @@
 
 `python tests/gpu/diff_proof.py [RESULTS] --seconds 300` makes one A/B run of rows whose true differences are known
 (tests/planted/slowed.py), interleaved, ten rounds a side, each in a fresh worker. Rows of one length have one truth and
-are compared by themselves, so that one run holds several diffs: A/A, +2, +3, +5 and -5 %. Each adds a line to
-RESULTS/<gpu>/diff-proof.jsonl; the file's session is added to calibration-noise.json beside it. As many diffs are run
+are compared by themselves, so that one run holds several diffs: A/A, +2, +3, +5 and -5 %. Each is added to
+RESULTS/<gpu>/diff-proof.json; the file's session is added to calibration-noise.json beside it. As many diffs are run
 as --seconds has room for, by what the runs before have taken; of the kinds, those that are furthest behind. `--report`
-prints what all lines so far show; docs/diff.md takes it from there (tests/gpu/diff_seen.py). `--device cpu` tries the
+prints what all so far show; docs/diff.md takes it from there (tests/gpu/diff_seen.py). `--device cpu` tries the
 script without a GPU, on differences that a CPU can show.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "planted"), str(ROOT / "tests" / "gpu"), str(ROOT / "harness")]
 
-from diff_seen import pairs_table  # noqa: E402
+from diff_seen import diffs, pairs_table  # noqa: E402
 from slowed import PLANTED  # noqa: E402
 
 KERNELS = ROOT / "tests" / "planted" / "slowed.py"
@@ -140,11 +140,6 @@ def fabench(allowed: Sequence[int], *words: object) -> int:
     return done.returncode
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", type=Path, default=ROOT / "results")
@@ -155,12 +150,12 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="print what there is and measure nothing")
     arguments = parser.parse_args()
     if arguments.report:
-        for log in sorted(arguments.results.glob("*/diff-proof.jsonl")):
-            print(f"{log}\n\n{pairs_table(read(log))}\n")
+        for log in sorted(arguments.results.glob("*/diff-proof.json")):
+            print(f"{log}\n\n{pairs_table(diffs(log))}\n")
         return
     slug, cpu = slug_of(arguments.device)
-    log = arguments.results / slug / "diff-proof.jsonl"
-    known = read(log)
+    log = arguments.results / slug / "diff-proof.json"
+    known = diffs(log)
     if (count := room(known, arguments.seconds, arguments.rounds)) < 1:
         raise SystemExit(f"'--seconds' must leave room for one diff of {ROWS} rows, got {arguments.seconds:g}")
     todo = chosen(known, count, cpu=cpu)
@@ -172,10 +167,9 @@ def main() -> None:
         for line in lines:
             line |= {"seconds": round(seconds, 1), "run_rows": sum(len(other["rows"]) for other in lines)}
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as stream:
-            stream.writelines(json.dumps(line) + "\n" for line in lines)
+        log.write_text(json.dumps({"diffs": [*known, *lines]}, indent=1) + "\n")
         fabench((0,), "calibrate", "--noise", files[0], "--out", log.parent / "calibration-noise.json")
-    print(pairs_table(read(log)))
+    print(pairs_table(diffs(log)))
 
 
 def slug_of(device: str) -> tuple[str, bool]:

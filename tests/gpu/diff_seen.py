@@ -31,7 +31,7 @@ def fill(guide: str, folder: Path) -> str:
 
 def pairs(folder: Path) -> str:
     """T3 and T4: diffs whose truth is known."""
-    lines = lines_of(folder / "diff-proof.jsonl")
+    lines = diffs(folder / "diff-proof.json")
     if not lines:
         return NOTHING
     sessions = {line["session"] for line in lines}
@@ -126,9 +126,10 @@ def worst_of(run: dict[str, Any], timer: str) -> float | None:
     return max((abs(ratio - 1.0) for ratio in ratios), default=None)
 
 
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; none if it is not there."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def diffs(path: Path) -> list[dict[str, Any]]:
+    """The diffs of a file of tests/gpu/diff_proof.py; none if it is not there."""
+    found: list[dict[str, Any]] = json.loads(path.read_text())["diffs"] if path.exists() else []
+    return found
 
 
 FIGURES: dict[str, Callable[[Path], str]] = {"pairs": pairs, "sessions": sessions, "timers": timers}
